@@ -1,8 +1,9 @@
 """The progress of one audit of one node, and the node report built from it."""
 
 import logging
+import re
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Self
@@ -20,7 +21,7 @@ from agent.model.facts import HostFacts
 from agent.model.finding import Drift, DriftKind, NodeState, Problem
 from agent.model.inventory import capacity
 from agent.model.mirror import Consumers
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import NORMAL_UUID, ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import CreateProvider, Reshape, SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import METHODS, STEPS, NodeReport, Outcome, Usage
@@ -28,6 +29,7 @@ from agent.placement.client import PlacementClient
 from agent.placement.flush import FlushResult
 from agent.tracker.claim_usage import provider_usage
 from agent.tracker.node_state import NodeView
+from agent.tracker.nova_commands import guest_name
 from agent.tree.allocation_repair import AllocationRepair
 
 LOG = logging.getLogger(__name__)
@@ -224,7 +226,7 @@ class AuditRun:
             state=state,
             attempts=self.attempts,
             outcomes=tuple(self.outcomes),
-            drift=(*self.drift, *_conflicts(self.errors, node)),
+            drift=_with_names((*self.drift, *_conflicts(self.errors, node)), self.facts),
             tree=shown,
             owned=frozenset(planned) or owned,
             used=on_record,
@@ -243,6 +245,22 @@ class AuditRun:
             incomplete=frozenset(self.facts.incomplete) if self.facts is not None else frozenset(),
             judged=self.planned is not None,
         )
+
+
+# A name stands before the uuid in brackets.
+_GUEST = re.compile(rf"(?:(?:instance|consumer|guest) )?(?<!\()({NORMAL_UUID.pattern})")
+
+
+def _with_names(drift: Sequence[Drift], facts: HostFacts | None) -> tuple[Drift, ...]:
+    """Return ``drift`` with the name of each guest that the hypervisor shows before its uuid."""
+    if not drift or facts is None or not facts.domains:
+        return tuple(drift)
+    names = {guest.uuid: guest_name(guest) for guest in facts.domains if guest.name != guest.uuid}
+
+    def named(found: re.Match[str]) -> str:
+        return names.get(ConsumerUuid(found[1]), found[0])
+
+    return tuple(replace(one, detail=_GUEST.sub(named, one.detail)) for one in drift)
 
 
 def _is_created(node: AuditedNode, outcomes: Iterable[Outcome]) -> bool:

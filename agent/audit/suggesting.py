@@ -341,7 +341,9 @@ class Suggester:
             yield Suggestion(
                 "guests",
                 f"move away {' and '.join(some)}",
-                "" if self.offered else "Placement is computed from its figures, not asked",
+                ""
+                if self.offered
+                else "computed from what Placement has; Placement itself was not asked",
             )
 
     def _changed(self, explained: NodeExplanation) -> Iterator[Suggestion]:

@@ -23,7 +23,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u206
 # in other URLs, as in that of a database, it is a user's name, which helps in a message.
 _PASSWORD_IN_URL = re.compile(r"(\bhttps?://(?:[^/\s:'\"]*:)?|://[^/\s:'\"]*:)[^/\s'\"]+@")
 _PASSWORD_OPTION = re.compile(r"(\b(?:ssl)?password=)('[^']*'|[^&\s'\"]+)")
-_NORMAL_UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+NORMAL_UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
 _LOCALHOST = re.compile(r"(ip6-)?(localhost|loopback)[46]?(\..*)?|\(none\)", re.IGNORECASE)
 
@@ -51,7 +51,7 @@ class ApiVersion(NamedTuple):
 
 def is_uuid(text: str) -> bool:
     """Return whether ``text`` is a uuid in any spelling that Python's ``uuid`` accepts."""
-    if isinstance(text, str) and _NORMAL_UUID.fullmatch(text) is not None:
+    if isinstance(text, str) and NORMAL_UUID.fullmatch(text) is not None:
         return True
     try:
         uuid.UUID(text)
@@ -65,7 +65,7 @@ def normal_uuid(text: str) -> ProviderUuid:
 
     :raises ValueError: ``text`` is not a uuid.
     """
-    if _NORMAL_UUID.fullmatch(text) is not None:
+    if NORMAL_UUID.fullmatch(text) is not None:
         return ProviderUuid(text)
     return ProviderUuid(str(uuid.UUID(text)))
 

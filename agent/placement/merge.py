@@ -214,7 +214,9 @@ class Merge:
             gone = self.journal.owns(uuid) and not desired
             if gone and not self.adopted:
                 self.drift.append(
-                    adoption_needed(self.present.provider(uuid), "the node no longer has it")
+                    adoption_needed(
+                        self.present.provider(uuid), "it is no part of the node's tree any more"
+                    )
                 )
             usable = desired and self.tree.exists(uuid) and self.inputs.is_own(uuid)
             goes = gone and self.adopted and not self.inventories.held_classes(uuid)

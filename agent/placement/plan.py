@@ -260,7 +260,7 @@ class _Way:
                 provider=self._ref(uuid),
                 old_parent=self.present.provider(uuid).parent_uuid,
                 parent=self.tree.provider(uuid).parent_uuid,
-                reason="it hangs under another provider on the node",
+                reason="it belongs under another provider of the node now",
             )
 
     def misparented(self) -> Iterator[Drift]:
@@ -283,7 +283,7 @@ class _Way:
             yield DeleteProvider(
                 provider=self._ref(uuid),
                 inventory=self.present.provider(uuid).inventory,
-                reason="the node no longer has it",
+                reason="it is no part of the node's tree any more",
             )
 
     def contents(self, reshaped: Container[ProviderUuid]) -> Iterator[Operation]:

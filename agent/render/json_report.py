@@ -123,7 +123,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "state": node.state,
         "attempts": node.attempts,
         "operations": [_operation(outcome) for outcome in node.outcomes],
-        "drift": [_drift(drift) for drift in node.drift],
+        "drift": [_drift(drift, node.tree) for drift in node.drift],
         "tree": tree_rows(node),
         "usage": {
             "vcpus_used": node.usage.vcpus_used,
@@ -218,10 +218,18 @@ def _operation(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _drift(drift: Drift) -> dict[str, Any]:
+def _drift(drift: Drift, tree: ProviderTree) -> dict[str, Any]:
+    provider = drift.provider
     subject = {
         key: value
-        for key, value in (("consumer", drift.consumer), ("provider", drift.provider))
+        for key, value in (
+            ("consumer", drift.consumer),
+            ("provider", provider),
+            (
+                "provider_name",
+                tree.name_of(provider) if provider and tree.exists(provider) else None,
+            ),
+        )
         if value is not None
     }
     return {

@@ -25,6 +25,9 @@ def drift_lines(drift: Drift, look: Look, hidden: Names = NONE, names: Names = N
     """
     style = "yellow" if drift.severity == "warning" else "cyan"
     subject = drift.consumer or names.get(drift.provider or "", drift.provider)
+    if subject == drift.consumer and subject and subject in drift.detail:
+        # There it stands behind its name.
+        subject = None
     line = Text.assemble(
         ("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style)
     )

@@ -144,7 +144,11 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
             )
             for drift in node["drift"]
         ]
-        names = {node["uuid"]: node["name"]}
+        names = {
+            drift["provider"]: drift["provider_name"]
+            for drift in node["drift"]
+            if "provider_name" in drift
+        }
         lines += [line for drift in found for line in drift_lines(drift, look, names=names)] or [
             Text("  no drift", "dim")
         ]

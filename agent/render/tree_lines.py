@@ -25,7 +25,10 @@ USUAL = {0: "-", 1: "not asked", 3: "0", 4: "1.0"}
 """The cells that say nothing, by column."""
 GAP = " " * 3
 NONE_ON_RECORD, NOT_ASKED = "-", "not asked"
-NO_FIGURE = "no figure is on record here"
+NO_FIGURE, NO_FIGURES = (
+    "the records do not say how much of it is used",
+    "the records do not say what is used here",
+)
 WAY_TO_ASK = "agent --once --with-usages"
 
 
@@ -97,7 +100,7 @@ def used_legend(rows: Sequence[Sequence[str]]) -> str:
     recorded, counted = ([row[column] for row in rows] for column in range(USED))
     parts = []
     if set(recorded) == {NONE_ON_RECORD}:
-        parts.append(NO_FIGURE)
+        parts.append(NO_FIGURES)
     elif NONE_ON_RECORD in recorded:
         parts.append(f"{NONE_ON_RECORD}: {NO_FIGURE}")
     if NOT_ASKED in counted:

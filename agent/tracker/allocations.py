@@ -253,7 +253,7 @@ class _Judgement:
             "none while the guest is being built or moves; if it is a migration whose server does "
             f"not move: {nova_commands.if_died(consumer, self.records.host, removal)}; if nova "
             f"does not know it: {nova_commands.if_orphaned(consumer, provider, removal)}; without "
-            f"nova, if agent allocation show {consumer} shows nobody's: {removal}"
+            f"nova, if its project by agent allocation show {consumer} has no such guest: {removal}"
         )
         return Drift(
             "orphaned-allocation",

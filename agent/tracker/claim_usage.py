@@ -77,6 +77,8 @@ def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping
             amounts[provider.uuid] = Counter({counted: cards[provider.name]})
     for unit in state.units.values():
         amounts.setdefault(unit.provider, Counter())[unit.resource_class] += unit.holder is not None
+    for (parent, name), count in _mdevs_of_guests(state).items():
+        amounts.setdefault(parent, Counter())[name] += count
     return {
         uuid: {
             name: amount for name, amount in counts.items() if name in tree.provider(uuid).inventory
@@ -84,6 +86,25 @@ def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping
         for uuid, counts in amounts.items()
         if tree.exists(uuid)
     }
+
+
+def _mdevs_of_guests(state: NodeState) -> Counter[tuple[ProviderUuid, str]]:
+    """Return how many mediated devices the guests on record have, by provider and class: those of
+    their claims, or of the hypervisor where it shows more.
+    """
+    sources = state.host.mdevs or ()
+    on_record = {claim.instance for claim in state.claims.values()}
+    claimed, shown = (Counter[tuple[ProviderUuid, str, ConsumerUuid]]() for _ in range(2))
+    for claim in state.claims.values():
+        for share in claim.mdevs:
+            claimed[share.provider, share.resource_class, claim.instance] += share.count
+    for source in sources:
+        for guest in source.guests.keys() & on_record:
+            shown[source.provider, source.resource_class, guest] += source.guests[guest]
+    found = Counter({(source.provider, source.resource_class): 0 for source in sources})
+    for (provider, name, _), count in (claimed | shown).items():
+        found[provider, name] += count
+    return found
 
 
 def _pinned(placed: Iterable[PlacedCell]) -> int:

@@ -349,11 +349,7 @@ def with_observed_guests(view: NodeView, now: float) -> NodeView:
             *drift,
             *unreadable_origins(view.state.host.guests),
             *overcommitted(state.node, state.host.reserved, state.used),
-            *offline_cpus(state, holders, _migrate),
-            *overdrawn_pages(state, holders, _migrate),
+            *offline_cpus(state, holders),
+            *overdrawn_pages(state, holders),
         ),
     )
-
-
-def _migrate(guest: ConsumerUuid) -> str:
-    return f"move a guest away: {nova_commands.migrate(guest)}"

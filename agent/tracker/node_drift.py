@@ -6,7 +6,7 @@ lacks of what the options name. Pure.
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from agent.errors import ConfigError
@@ -19,6 +19,7 @@ from agent.model.names import ConsumerUuid, name_first, printable
 from agent.model.node_records import ComputeNode, RecordChanges
 from agent.model.topology import format_cpu_list
 from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus
+from agent.tracker import nova_commands
 from agent.tracker.node_state import NodeState
 from agent.tracker.seen_guest import Refusal, contradictions
 from agent.tracker.verdicts import free_device
@@ -95,8 +96,8 @@ def hardware_drift(state: NodeState) -> Iterator[Drift]:
         for claim in state.claims.values()
         if claim.purpose != "devices"
     }
-    yield from offline_cpus(state, holders, lambda _guest: "move the guest away")
-    yield from overdrawn_pages(state, holders, lambda _guest: "move a guest away")
+    yield from offline_cpus(state, holders)
+    yield from overdrawn_pages(state, holders)
 
 
 def _moved_drift(state: NodeState) -> Iterator[Drift]:
@@ -212,18 +213,15 @@ def used_twice(state: NodeState) -> Iterator[Drift]:
                     f"instance {guest} has device {device.address} whole, and mediated devices of "
                     f"{name_first(sorted(parts))} exist or are promised"
                 ),
-                f"move or delete that server, or those with the mediated devices of {min(parts)}",
+                f"move that server away: {nova_commands.migrate(guest)}; or so each server "
+                f"with the mediated devices of {min(parts)}",
                 state.node.uuid,
                 guest,
             )
 
 
-Remedy = Callable[[ConsumerUuid], str]
-"""What can be done about a guest instead, in words."""
-
-
 def offline_cpus(
-    state: NodeState, holders: Mapping[ConsumerUuid, HolderOfCells], otherwise: Remedy
+    state: NodeState, holders: Mapping[ConsumerUuid, HolderOfCells]
 ) -> Iterator[Drift]:
     """Yield a drift for each guest that is pinned to CPUs that are offline."""
     offline = frozenset[int]().union(*(cell.offline for cell in state.cells))
@@ -234,14 +232,15 @@ def offline_cpus(
                 "guest-conflict",
                 "warning",
                 f"{called} is pinned to CPUs {cpus}, which are offline",
-                f"bring them online: chcpu --enable {cpus}; or {otherwise(guest)}",
+                f"bring them online: chcpu --enable {cpus}; or move the guest away: "
+                f"{nova_commands.migrate(guest)}",
                 state.node.uuid,
                 guest,
             )
 
 
 def overdrawn_pages(
-    state: NodeState, holders: Mapping[ConsumerUuid, HolderOfCells], otherwise: Remedy
+    state: NodeState, holders: Mapping[ConsumerUuid, HolderOfCells]
 ) -> Iterator[Drift]:
     """Yield a drift for each cell and size of huge pages of which the guests have more than there
     are.
@@ -266,7 +265,7 @@ def overdrawn_pages(
                 "warning",
                 f"node {printable(state.node.name)}, cell {cell.id}: {promised} pages of "
                 f"{pool.size_kib} KiB are promised, of {pool.total}{kept}: {users}",
-                f"{otherwise(most)}; or give the cell more pages: "
+                f"move a guest away: {nova_commands.migrate(most)}; or give the cell more pages: "
                 f"echo {promised + pool.reserved} > "
                 f"/sys/devices/system/node/node{cell.id}/hugepages/hugepages-{pool.size_kib}kB/"
                 "nr_hugepages",
@@ -405,8 +404,8 @@ def lost_devices(state: NodeState, facts: HostFacts, *, reported: bool) -> Itera
             "warning",
             f"node {printable(state.node.name)}: device {row.address} is gone, but instance "
             f"{guest} has it; it stays counted",
-            "bring it back, or move the server away; if the guest runs without it: agent guests "
-            "import records that",
+            f"bring it back; or move the server away: {nova_commands.migrate(guest)}; if the guest "
+            "runs without it, have that recorded: agent guests import",
             state.node.uuid,
             guest,
         )
@@ -420,12 +419,13 @@ def lost_resources(state: NodeState, policy: HostPolicy) -> Iterator[Drift]:
     for unit in state.units.values():
         if not unit.present and unit.holder is not None:
             guest = state.claims[unit.holder].instance if unit.holder in state.claims else None
+            moving = f"; or move the guest away: {nova_commands.migrate(guest)}" if guest else ""
             yield Drift(
                 "held-device",
                 "warning",
                 f"unit {printable(unit.identifier)} of class {unit.resource_class} is gone from "
                 f"node {name}, and claim {unit.holder} has it",
-                "configure it again, or move the guest away",
+                f"configure it again{moving}",
                 unit.provider,
                 guest,
             )

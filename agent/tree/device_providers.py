@@ -375,9 +375,9 @@ def _held_drift(name: str, use: DeviceUse, reported: Reported, waits: str = "") 
         "held-device",
         "warning",
         detail,
-        "if it is there: offer it again in device_spec; or move the server away; if the guest runs "
-        "without it: "
-        "agent guests import records that, and the next audit names what is to be given back",
+        "if it is there: offer it again in device_spec; or move the server away: openstack server "
+        f"migrate {use.owner}; if the guest runs without it, have that recorded, then the next "
+        "audit names what is to be given back: agent guests import",
         reported.by_name[name].uuid,
         use.owner,
     )
@@ -386,16 +386,15 @@ def _held_drift(name: str, use: DeviceUse, reported: Reported, waits: str = "") 
 def _class_in_use(wanted: CardProvider, former: str, use: Use, uuid: ProviderUuid) -> Drift:
     """Return the drift of a card that keeps its class because it is used."""
     place = f"{OPTION} {', '.join(wanted.places)}" if wanted.places else OPTION
-    guests = {one.owner for one in wanted.uses}
-    ending = (
-        "move its guests away" if not guests.isdisjoint(use.consumers) else use.ending(uuid, former)
-    )
+    owners = {one.owner for one in wanted.uses}
+    moves = [f"openstack server migrate {one}" for one in use.consumers if one in owners]
+    ending = f"move its guests away: {' && '.join(moves)}" if moves else use.ending(uuid, former)
     return Drift(
         "held-device",
         "warning",
         f"{printable(wanted.name)} stays {former}: {use}; {place} makes it "
         f"{wanted.resource_class}, which waits until that is free",
-        f"give it {former} in {place} again, or {ending}",
+        f"give it {former} in {place} again; or {ending}",
         uuid,
         use.consumers[0] if len(use.consumers) == 1 else None,
     )

@@ -147,8 +147,8 @@ def _stuck_drift(last: Provider, parent: str, belongs: str, users: Sequence[Cons
         "identity",
         "warning",
         detail,
-        f"upgrade Placement to {REPARENT}, or move its servers away: then the agent creates the "
-        "provider again",
+        f"upgrade Placement to {REPARENT}; or move its servers away, then the agent creates the "
+        f"provider anew: {' && '.join(f'openstack server migrate {user}' for user in users)}",
         last.uuid,
     )
 

@@ -34,6 +34,8 @@ class Scripted:
                 self.end_headers()
                 self.wfile.write(body)
 
+            do_POST = do_GET
+
             def log_message(self, *_args: Any) -> None:
                 pass
 

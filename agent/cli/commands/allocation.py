@@ -58,9 +58,10 @@ def remove_tree_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
             removed = remove_tree(work.client, consumer, root.uuid)
         except ConsumerNotFound:
             removed = 0
-        does = "would let" if options.dry_run else "let"
+        done = "would be removed" if options.dry_run else "removed"
         line = (
-            f"consumer {consumer} {does} go of {removed} providers of {printable(root.name)}"
+            f"{number_of(removed, 'provider')} of {printable(root.name)} {done} from the "
+            f"allocation of consumer {consumer}"
             if removed
             else f"consumer {consumer} has nothing there"
         )

@@ -184,8 +184,8 @@ def _lines(root: Row, done: Decommissioned, *, dry_run: bool) -> Iterator[str]:
     )
     for consumer, providers in done.released.done.items():
         yield (
-            f"  consumer {consumer} {'would let' if dry_run else 'let'} go of "
-            f"{number_of(providers, 'provider')}"
+            f"  {number_of(providers, 'provider')} {'would be ' if dry_run else ''}removed from "
+            f"the allocation of consumer {consumer}"
         )
     for consumer, where in done.unknown.items():
         yield (

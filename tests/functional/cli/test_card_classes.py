@@ -105,7 +105,9 @@ def test_a_card_keeps_its_class_while_it_is_used_and_the_rest_of_the_node_goes_o
     (drift,) = told()
     if on_record:
         # It has the card by its record. What follows is told when it left, too.
-        assert drift["remedy"].endswith("again, or move its guests away")
+        assert drift["remedy"].endswith(
+            f"again; or move its guests away: openstack server migrate {guest('g1')}"
+        )
         with Service(agent).running() as service:
             service.wait_for("READY", "1")
             update(client, {"deleted": True})

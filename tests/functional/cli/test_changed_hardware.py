@@ -22,6 +22,7 @@ from tests.functional.cli.setups import (
 )
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import Service, until
+from tests.support.shell import command_of
 from tests.support.site import flavor_body, instance_body
 from tests.support.system import AgentHere
 from tests.support.tracking import F1, FN, guest, uuid_of
@@ -98,9 +99,10 @@ def test_a_guest_on_cpus_that_went_offline_is_told_until_they_are_online_again(
         (found,) = client.node(ROOT)["drift"]
         assert (found["kind"], found["detail"], found["consumer"], found["remedy"]) == (
             "guest-conflict",
-            f"instance {guest('g1')} is pinned to CPUs 8, which are offline",
+            f"guest g1 ({guest('g1')}) is pinned to CPUs 8, which are offline",
             guest("g1"),
-            "bring them online: chcpu --enable 8; or move the guest away",
+            "bring them online: chcpu --enable 8; or move the guest away: openstack server migrate "
+            + guest("g1"),
         )
         host_file(agent, HOST)
         client.audit_report(client.request_audit(()), wait=60.0)
@@ -123,7 +125,7 @@ def test_a_guest_on_a_pool_that_shrank_below_what_it_has_is_told_until_the_pool_
     detail, remedy = drift(agent)["overcommitted"]
     assert detail == (
         "node node-a, cell 1: 512 pages of 2048 KiB are promised, of 500: "
-        f"instance {guest('g1')} 512"
+        f"guest g1 ({guest('g1')}) 512"
     )
     pages = re.search(r"echo (\d+) > /sys/devices/system/node/node1/hugepages/", remedy)
     assert pages is not None
@@ -232,7 +234,7 @@ def test_pci_buses_that_a_new_card_numbers_otherwise(
         told = {one["kind"]: one for one in client.node(ROOT)["drift"]}
         assert told["guest-conflict"]["detail"] == (
             "the hardware changed under guests on record: device 0000:3b:00.0 may be at "
-            f"0000:3c:00.0 now; guests: {guest('g2')}"
+            f"0000:3c:00.0 now; guests: guest g2 ({guest('g2')})"
         )
         names = totals(http_placement, "CUSTOM_PCI_10DE_1DB4")
         assert names.pop("0000:3B:00.0") == 1, "what its guest has, and no more"
@@ -307,11 +309,10 @@ def test_a_card_that_was_pulled_is_given_back_and_its_guest_keeps_the_rest(
     for _ in range(2):
         told = drift(agent)
         assert [*told] == ["held-device"]
-        assert f"device {gone} is not offered any more, but instance" in told["held-device"][0]
-    (command,) = re.findall(
-        "if the guest runs without it: agent (guests import) ", told["held-device"][1]
-    )
-    assert agent.run(*command.split()).code == 0
+        assert f"device {gone} is not offered any more, but guest g2" in told["held-device"][0]
+    command = command_of(told["held-device"][1], "agent ")
+    assert command == "agent guests import"
+    assert agent.run(*command.split()[1:]).code == 0
     told = drift(agent)
     assert [*told] == ["held-device"]
     (command,) = re.findall(
@@ -342,9 +343,8 @@ def test_a_device_that_was_pulled_is_told_where_no_provider_counts_it(
     host_file(agent, {**host, "pci": gpus("0000:d8:00.0"), "guests": [with_gpu()]})
     told = drift(agent)
     assert [*told] == ["held-device"]
-    assert f"device {gone} is gone, but instance {guest('g2')} has it" in (told["held-device"][0])
-    (command,) = re.findall(
-        "if the guest runs without it: agent (guests import) ", told["held-device"][1]
-    )
-    assert agent.run(*command.split()).code == 0
+    assert f"device {gone} is gone, but guest g2 ({guest('g2')}) has it" in (told["held-device"][0])
+    command = command_of(told["held-device"][1], "agent ")
+    assert command == "agent guests import"
+    assert agent.run(*command.split()[1:]).code == 0
     assert drift(agent) == {}

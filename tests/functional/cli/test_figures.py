@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.functional.cli.setups import from_file, uuids_of
+from tests.functional.cli.setups import from_file, numa_host, uuids_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentHere
 
@@ -64,9 +64,20 @@ def test_an_audit_has_both_figures_beside_each_other(imported: AgentHere) -> Non
     assert records == {"MEMORY_MB": (2048, 0), "VCPU": (2, 0)}
 
 
+def test_the_mediated_devices_of_guests_are_on_record(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = numa_host(http_placement, tmp_path / "numa")
+    with agent.config_file.open("a") as config:
+        config.write("[devices]\nenabled_mdev_types = nvidia-35\n")
+    for command in (("--once",), ("guests", "import")):
+        assert agent.run(*command).code == 0
+    assert rows(agent.run("--once").stdout, "VGPU")[0][1:4] == ["1", "0", "16"]
+
+
 def test_a_placement_that_was_not_asked_is_told_and_the_command_asks_it(agent: AgentHere) -> None:
     legend = (
-        "no figure is on record here; Placement was not asked what is used: "
+        "the records do not say what is used here; Placement was not asked what is used: "
         "agent --once --with-usages"
     )
     assert legend in agent.run("--once", "--dry-run").stdout

@@ -12,6 +12,7 @@ from agent.api.client import ApiClient, ApiProblem
 from tests.functional.cli.setups import host_file, on
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import Service
+from tests.support.shell import command_of
 from tests.support.site import flavor_body, instance_body
 from tests.support.system import AgentHere
 from tests.support.tracking import F1, uuid_of
@@ -169,7 +170,8 @@ def test_a_card_that_guests_have_both_ways_is_drift(
     assert agent.run("guests", "import").code == 0
     found = agent.run("--once", "--format", "json").json["nodes"][0]["drift"]
     (both,) = [one for one in found if one["kind"] == "held-device"]
-    assert f"instance {whole} has device {GPU} whole" in both["detail"]
+    assert f"guest whole ({whole}) has device {GPU} whole" in both["detail"]
+    assert command_of(both["remedy"], "openstack ") == f"openstack server migrate {whole}"
     # The remedy that is named.
     host["guests"].pop()
     host["pci"] = HOST["pci"][1:]

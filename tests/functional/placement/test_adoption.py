@@ -118,7 +118,7 @@ def test_a_child_of_ours_that_is_gone_stays_until_the_tree_is_adopted(
         report = following()
         assert report.state == "in-sync"
         assert drifts(report) == [
-            "N0: the node no longer has it, but the tree is not adopted",
+            "N0: it is no part of the node's tree any more, but the tree is not adopted",
             f"{NAME}: the node does not have its DISK_GB, but the tree is not adopted",
         ]
         assert placement.writes() == []
@@ -173,7 +173,7 @@ def test_a_lost_journal_deletes_nothing_and_finds_everything_again_by_name(
     # N1, too: nobody but the agent makes a uuid of the root's and the name.
     assert (report.state, report.owned) == ("in-sync", set(before["providers"]))
     assert [one.detail for one in report.drift] == [
-        "N1: the node no longer has it, but the tree is not adopted"
+        "N1: it is no part of the node's tree any more, but the tree is not adopted"
     ]
     settled(agent, placement, agent_log, {}, before=before)
 

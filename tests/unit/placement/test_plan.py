@@ -147,7 +147,7 @@ def test_renames_come_before_creations_and_moves_after_them():
     assert (move.old_parent, move.parent) == (N0, OTHER_UUID)
     assert (rename.reason, move.reason) == (
         "renamed from outside",
-        "it hangs under another provider on the node",
+        "it belongs under another provider of the node now",
     )
 
 

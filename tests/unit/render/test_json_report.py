@@ -119,6 +119,7 @@ def test_drift_names_its_consumer_or_its_provider():
         "kind": "foreign-provider",
         "severity": "info",
         "provider": FOREIGN,
+        "provider_name": "accelerator",
         "detail": "is kept",
         "remedy": "",
     }

@@ -165,8 +165,8 @@ def test_a_node_tells_what_is_used_and_what_is_wrong():
         "  VCPU                   3    29             2    30      8         0    4.0",
         "  a_NUMA0 VGPU           -     -     not asked           16         0    1.0",
         (
-            "  -: no figure is on record here; Placement was not asked everywhere what is used: "
-            "agent --once --with-usages"
+            "  -: the records do not say how much of it is used; Placement was not asked "
+            "everywhere what is used: agent --once --with-usages"
         ),
         "  on record    used  total  reserved   free",
         "  CPUs            3      8         0      5",

@@ -40,6 +40,7 @@ LOST = {
     "detail": "too much",
     "remedy": "move one",
     "provider": "p",
+    "provider_name": "a card",
 }
 
 
@@ -105,7 +106,7 @@ def test_of_many_nodes_only_those_that_drift_are_shown():
     shown = render_drift(nodes, NOW, Look()).splitlines()
     assert shown == [
         "b  in-sync",
-        "! overcommitted p: too much",
+        "! overcommitted a card: too much",
         "  → move one",
         "",
         "30 nodes without drift",

@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from jsonschema import Draft202012Validator, ValidationError
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 MAX_BYTES = 1024 * 1024
 
@@ -311,13 +313,16 @@ class DocumentSchema:
 
     def errors(self, document: Document) -> dict[Where, list[ConfigError]]:
         """Return all errors of the document's structure, by the path of the wrong value."""
+        # Imported here, because it takes a tenth of the start, and most hosts have no such file.
+        from jsonschema import Draft202012Validator
+
         errors: dict[Where, list[ConfigError]] = {}
         for found in Draft202012Validator(self.content).iter_errors(document.data):
             for where, what, remedy in self._describe(found):
                 errors.setdefault(where, []).append(document.error(where, what, remedy))
         return errors
 
-    def _describe(self, error: ValidationError) -> Iterator[tuple[Where, str, str]]:
+    def _describe(self, error: "ValidationError") -> Iterator[tuple[Where, str, str]]:
         where: Where = tuple(error.absolute_path)
         expected = error.schema.get("description", "") if isinstance(error.schema, dict) else ""
         remedy = (
@@ -364,7 +369,7 @@ def meant(key: str, known: Collection[str]) -> str:
     return f"did you mean {close[0]}?" if close else f"known here: {', '.join(sorted(known))}"
 
 
-def _unknown_keys(error: ValidationError, where: Where) -> Iterator[tuple[Where, str, str]]:
+def _unknown_keys(error: "ValidationError", where: Where) -> Iterator[tuple[Where, str, str]]:
     known = error.schema["properties"]
     for key in error.instance:
         if key not in known:

@@ -361,16 +361,29 @@ class _Listener:
 
 
 class LocalApi:
-    """The local API, open from :meth:`start` to :meth:`stop`. ``metrics``: shown to Prometheus."""
+    """The local API, open from :meth:`start` to :meth:`stop` where ``[api] socket`` is set."""
 
     def __init__(self, conf: cfg.ConfigOpts, service: Service) -> None:
+        self._conf, self._service = conf, service
         self.metrics = Metrics()
+        """Shown to Prometheus."""
         self.metrics.add(NodeFigures(service))
+        self.listeners: list[_Listener] = []
+        self._ends = False
+
+    def start(self) -> None:
+        """Open the sockets and serve the API.
+
+        :raises ConfigErrors: the rights or the address for metrics cannot be used.
+        :raises SocketUnusable, ListenerUnusable: a socket cannot be opened.
+        """
+        conf, service = self._conf, self._service
+        if not conf.api.socket:
+            return
         self._access = Access.from_options(conf)
         path, group = Path(conf.api.socket), group_id(conf, "group")
         address = metrics_address(conf)
         authorizer = Authorizer(lambda: self._access)
-        self._path, self._ends = path, False
         self.listeners = [
             _Listener(
                 "api",
@@ -391,15 +404,9 @@ class LocalApi:
                 _Listener("figures", partial(_TcpSocket, address), app, METRICS_WORKERS)
             )
             LOG.info("metrics and health are served at %s port %d", *address)
-
-    def start(self) -> None:
-        """Open the sockets and serve the API.
-
-        :raises SocketUnusable, ListenerUnusable: one of them cannot be opened.
-        """
         for listener in self.listeners:
             listener.start()
-        LOG.info("the local API listens on %s", printable(str(self._path)))
+        LOG.info("the local API listens on %s", printable(str(path)))
 
     def allow(self, access: Access) -> None:
         """Apply these rights from now on."""

@@ -4,7 +4,7 @@ timed, every refusal is counted. Those of nodes, claims and monitors are collect
 
 import collections
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar, get_args
 
 from prometheus_client import (
@@ -28,6 +28,7 @@ from agent.model.claim import Purpose
 from agent.model.finding import WELL, DriftKind
 from agent.model.finding import NodeState as AuditState
 from agent.model.report import METHODS, STEPS, Report
+from agent.monitors import Measurement
 from agent.tracker.node_state import NodeState
 from agent.tracker.tracker import Tracker
 from agent.version import agent_version
@@ -269,17 +270,15 @@ class NodeFigures(Collector):
         yield from _drift_metrics(audits)
         yield from _usage_metrics(states)
         yield _claim_metrics(states)
-        yield _of_nodes(
-            "failed_builds",
-            "Failed builds in a row",
-            {state.node.name: state.node.failed_builds for state in states},
-        )
-        yield _of_nodes(
-            "unpublished",
+        builds = (([state.node.name], state.node.failed_builds) for state in states)
+        yield _family("node_failed_builds", "Failed builds in a row", ["node"], builds)
+        yield _family(
+            "node_unpublished",
             "1: the node has changes that are not in Placement yet",
-            {state.node.name: state.node.dirty for state in states},
+            ["node"],
+            (([state.node.name], state.node.dirty) for state in states),
         )
-        yield from self._monitors()
+        yield from _monitor_metrics(self._service.readings())
 
     def _states(self) -> Sequence[NodeState]:
         try:
@@ -288,20 +287,34 @@ class NodeFigures(Collector):
             # Before the first audit and while the agent stops, there are none.
             return ()
 
-    def _monitors(self) -> Iterator[Metric]:
-        works = GaugeMetricFamily(
-            f"{PREFIX}_monitor_up", "1: the monitor gave its figures", labels=["monitor"]
-        )
-        host = GaugeMetricFamily(
-            f"{PREFIX}_host",
-            "Figures that the monitors measured",
-            labels=["monitor", "metric", "unit"],
-        )
-        for reading in self._service.readings():
-            works.add_metric([reading.monitor], reading.status == "ok")
-            for metric in reading.metrics:
-                host.add_metric([reading.monitor, metric.name, metric.unit], metric.value)
-        yield from (works, host)
+
+def _family(
+    name: str, what: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], float]]
+) -> Metric:
+    """Return a gauge with a value for each row of labels."""
+    family = GaugeMetricFamily(f"{PREFIX}_{name}", what, labels=labels)
+    for row, value in rows:
+        family.add_metric(row, value)
+    return family
+
+
+def _monitor_metrics(readings: Sequence[Measurement]) -> Iterator[Metric]:
+    yield _family(
+        "monitor_up",
+        "1: the monitor gave its figures",
+        ["monitor"],
+        (([reading.monitor], reading.status == "ok") for reading in readings),
+    )
+    yield _family(
+        "host",
+        "Figures that the monitors measured",
+        ["monitor", "metric", "unit"],
+        (
+            ([reading.monitor, metric.name, metric.unit], metric.value)
+            for reading in readings
+            for metric in reading.metrics
+        ),
+    )
 
 
 def _audit_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
@@ -309,33 +322,29 @@ def _audit_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
     thousands.
     """
     counts = collections.Counter(audit.report.state for audit in audits)
-    nodes = GaugeMetricFamily(
-        f"{PREFIX}_nodes", "Nodes, by the state of their last audit", labels=["state"]
+    yield _family(
+        "nodes",
+        "Nodes, by the state of their last audit",
+        ["state"],
+        (([state], counts[state]) for state in get_args(AuditState)),
     )
-    for state in get_args(AuditState):
-        nodes.add_metric([state], counts[state])
-    yield nodes
-    state_of = GaugeMetricFamily(
-        f"{PREFIX}_node_state",
+    yield _family(
+        "node_state",
         "1: the last audit left the node in this state",
-        labels=["node", "state"],
+        ["node", "state"],
+        (([audit.report.name, audit.report.state], 1) for audit in audits),
     )
-    last = _of_nodes(
-        "last_audit_timestamp_seconds",
+    yield _family(
+        "node_last_audit_timestamp_seconds",
         "End of the last audit of the node",
-        {audit.report.name: audit.at for audit in audits},
+        ["node"],
+        (([audit.report.name], audit.at) for audit in audits),
     )
-    good = {audit.report.name: audit.good_at for audit in audits if audit.good_at is not None}
-    for audit in audits:
-        state_of.add_metric([audit.report.name, audit.report.state], 1)
-    yield from (
-        state_of,
-        last,
-        _of_nodes(
-            "last_good_audit_timestamp_seconds",
-            "End of the last audit that left the node well",
-            good,
-        ),
+    yield _family(
+        "node_last_good_audit_timestamp_seconds",
+        "End of the last audit that left the node well",
+        ["node"],
+        (([audit.report.name], audit.good_at) for audit in audits if audit.good_at is not None),
     )
 
 
@@ -343,66 +352,70 @@ def _drift_metrics(audits: Sequence[LastAudit]) -> Iterator[Metric]:
     """Yield the drift. What the last audit could see stays while later audits fail, so that an
     outage does not end an alert.
     """
-    whole = GaugeMetricFamily(
-        f"{PREFIX}_drift",
+    counts = collections.Counter(drift.kind for audit in audits for drift in audit.report.drift)
+    yield _family(
+        "drift",
         "Drift: differences that the agent does not correct by itself. They stay until an audit "
         "finds them corrected",
-        labels=["kind"],
+        ["kind"],
+        (([kind], counts[kind]) for kind in get_args(DriftKind)),
     )
-    by_node = GaugeMetricFamily(
-        f"{PREFIX}_node_drift",
+    by_node = collections.Counter(
+        (audit.report.name, drift.kind, drift.severity)
+        for audit in audits
+        for drift in audit.report.drift
+    )
+    yield _family(
+        "node_drift",
         "Drift of each node that has any",
-        labels=["node", "kind", "severity"],
+        ["node", "kind", "severity"],
+        by_node.items(),
     )
-    counts = collections.Counter(drift.kind for audit in audits for drift in audit.report.drift)
-    for kind in get_args(DriftKind):
-        whole.add_metric([kind], counts[kind])
-    for audit in audits:
-        for (kind, severity), count in collections.Counter(
-            (drift.kind, drift.severity) for drift in audit.report.drift
-        ).items():
-            by_node.add_metric([audit.report.name, kind, severity], count)
-    yield from (whole, by_node)
 
 
 def _usage_metrics(states: Sequence[NodeState]) -> Iterator[Metric]:
-    used = GaugeMetricFamily(
-        f"{PREFIX}_node_used",
+    labels = ["node", "resource"]
+    yield _family(
+        "node_used",
         "Used and reserved amounts of the node: vcpus, memory_mb, disk_mb",
-        labels=["node", "resource"],
+        labels,
+        (
+            ([state.node.name, resource], getattr(state.used, resource))
+            for state in states
+            for resource in RESOURCES
+        ),
     )
-    total = GaugeMetricFamily(
-        f"{PREFIX}_node_total",
+    yield _family(
+        "node_total",
         "Amounts that the node has: vcpus, memory_mb, disk_mb",
-        labels=["node", "resource"],
+        labels,
+        (
+            ([state.node.name, resource], amount)
+            for state in states
+            for resource, amount in zip(RESOURCES, _totals(state), strict=True)
+            if amount is not None
+        ),
     )
-    for state in states:
-        node = state.node
-        totals = (
-            node.vcpus,
-            node.memory_mb,
-            None if node.local_gb is None else node.local_gb * 1024,
-        )
-        for resource, amount in zip(RESOURCES, totals, strict=True):
-            used.add_metric([node.name, resource], getattr(state.used, resource))
-            if amount is not None:
-                total.add_metric([node.name, resource], amount)
-    yield from (used, total)
+
+
+def _totals(state: NodeState) -> Sequence[int | None]:
+    node = state.node
+    disk_mb = None if node.local_gb is None else node.local_gb * 1024
+    return node.vcpus, node.memory_mb, disk_mb
 
 
 def _claim_metrics(states: Sequence[NodeState]) -> Metric:
-    family = GaugeMetricFamily(
-        f"{PREFIX}_claims_open", "Claims that are counted as usage", labels=["node", "purpose"]
+    counts = {
+        state.node.name: collections.Counter(claim.purpose for claim in state.claims.values())
+        for state in states
+    }
+    return _family(
+        "claims_open",
+        "Claims that are counted as usage",
+        ["node", "purpose"],
+        (
+            ([node, purpose], of_node[purpose])
+            for node, of_node in counts.items()
+            for purpose in get_args(Purpose)
+        ),
     )
-    for state in states:
-        counts = collections.Counter(claim.purpose for claim in state.claims.values())
-        for purpose in get_args(Purpose):
-            family.add_metric([state.node.name, purpose], counts[purpose])
-    return family
-
-
-def _of_nodes(name: str, what: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(f"{PREFIX}_node_{name}", what, labels=["node"])
-    for node, value in values.items():
-        family.add_metric([node], value)
-    return family

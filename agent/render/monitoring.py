@@ -3,12 +3,10 @@ textfile collector of Prometheus' node exporter.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from agent.model.finding import WELL
 from agent.model.names import printable
@@ -60,7 +58,32 @@ def render_textfile(report: Report, now: float) -> str:
     seconds since the epoch.
     """
     registry = CollectorRegistry()
-    registry.register(_Figures(report, now))
+
+    def gauge(name: str, what: str, *labels: str) -> Gauge:
+        return Gauge(f"{PREFIX}_once_{name}", what, labels, registry=registry)
+
+    gauge("timestamp_seconds", "End of the last audit by agent --once").set(now)
+    gauge("errors", "Errors of the audit itself").set(len(report.errors))
+    state = gauge("node_state", "1: the audit found this state", "node", "state")
+    differences = gauge(
+        "node_differences", "Changes that Placement would need, or that were made", "node", "op"
+    )
+    drift = gauge(
+        "node_drift",
+        "Drift: differences that the agent does not correct by itself",
+        "node",
+        "kind",
+        "severity",
+    )
+    for node in report.nodes:
+        # A file in UTF-8 cannot have the lone surrogates of a name.
+        name = printable(node.name)
+        state.labels(name, node.state).set(1)
+        for op, count in sorted(_differences(node).items()):
+            differences.labels(name, op).set(count)
+        found = Counter((drift.kind, drift.severity) for drift in node.drift)
+        for (kind, severity), count in sorted(found.items()):
+            drift.labels(name, kind, severity).set(count)
     return generate_latest(registry).decode()
 
 
@@ -92,43 +115,3 @@ def _line(what: str, detail: str, remedy: str) -> str:
 
 def _differences(node: NodeReport) -> Counter[str]:
     return Counter(outcome.operation.op for outcome in node.outcomes)
-
-
-class _Figures(Collector):
-    """The figures of one report."""
-
-    def __init__(self, report: Report, now: float) -> None:
-        self._report, self._now = report, now
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the metrics."""
-        report = self._report
-        last = GaugeMetricFamily(
-            f"{PREFIX}_once_timestamp_seconds", "End of the last audit by agent --once"
-        )
-        last.add_metric([], self._now)
-        errors = GaugeMetricFamily(f"{PREFIX}_once_errors", "Errors of the audit itself")
-        errors.add_metric([], len(report.errors))
-        state = GaugeMetricFamily(
-            f"{PREFIX}_once_node_state", "1: the audit found this state", labels=["node", "state"]
-        )
-        differences = GaugeMetricFamily(
-            f"{PREFIX}_once_node_differences",
-            "Changes that Placement would need, or that were made",
-            labels=["node", "op"],
-        )
-        drift = GaugeMetricFamily(
-            f"{PREFIX}_once_node_drift",
-            "Drift: differences that the agent does not correct by itself",
-            labels=["node", "kind", "severity"],
-        )
-        for node in report.nodes:
-            # A file in UTF-8 cannot have the lone surrogates of a name.
-            name = printable(node.name)
-            state.add_metric([name, node.state], 1)
-            for op, count in sorted(_differences(node).items()):
-                differences.add_metric([name, op], count)
-            found = Counter((drift.kind, drift.severity) for drift in node.drift)
-            for (kind, severity), count in sorted(found.items()):
-                drift.add_metric([name, kind, severity], count)
-        return (last, errors, state, differences, drift)

@@ -12,13 +12,13 @@ from concurrent.futures import Future, wait
 from threading import Event
 from typing import Any, NoReturn, TypeVar, get_args
 
+from agent.api.local_api import LocalApi
 from agent.driver.worker import start_thread
 from agent.errors import AgentBug, AgentError, ConfigError, StandingBy
 from agent.model.finding import WELL, AgentState, Problem
 from agent.model.report import NodeReport
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER
-from agent.service.runtime import OptionalApi
 from agent.service.systemd import Notifier, Signals
 
 
@@ -140,7 +140,7 @@ class Background:
     """
 
     def __init__(
-        self, signals: Signals, service: DaemonService, api: OptionalApi, status: Status
+        self, signals: Signals, service: DaemonService, api: LocalApi, status: Status
     ) -> None:
         self.stopping = Event()
         self._signals, self._service, self._api, self._status = signals, service, api, status
@@ -152,6 +152,7 @@ class Background:
         if self._signals.stop and not self.stopping.is_set():
             self._status.stop()
             self.stopping.set()
+            self._service.stop()
             self._api.stop()
 
     def run(

@@ -10,7 +10,10 @@ from contextlib import ExitStack
 
 from oslo_config import cfg
 
+from agent.api.local_api import LocalApi
+from agent.api.service import RecordViews
 from agent.bootstrap.fleet import open_run_store
+from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
 from agent.render.document import problems_of
@@ -19,8 +22,9 @@ from agent.service.background import Background, Status
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER
 from agent.service.passes import Passes
-from agent.service.runtime import OptionalApi, Runtime, RuntimeBuilder, SetUpLog, Warn
+from agent.service.runtime import Runtime, RuntimeBuilder, SetUpLog, Warn
 from agent.service.systemd import Notifier, Signals
+from agent.store.records import Records
 from agent.store.store import Store
 
 LOG = logging.getLogger(__name__)
@@ -58,7 +62,7 @@ class Daemon:
         self._conf, self._reread, self._signals = conf, reread, signals
         self._service = DaemonService(signals.wake)
         self._api, self._status = (
-            OptionalApi(conf, self._service),
+            LocalApi(conf, self._service),
             Status(notifier, self._service),
         )
         self._background = Background(signals, self._service, self._api, self._status)
@@ -92,7 +96,8 @@ class Daemon:
             stopping = self._background.stopping
             try:
                 # After the store, because its lock shows whether another agent runs here.
-                self._background.run("opening the local API", lambda: self._api.open(store))
+                self._service.set_records(RecordViews(Records(store), host_name(self._conf)))
+                self._background.run("opening the local API", self._api.start)
                 self._wait()
                 while not stopping.is_set():
                     if self._signals.reload or self._service.reload_requested:
@@ -102,6 +107,7 @@ class Daemon:
                     self._wait()
             finally:
                 stopping.set()
+                self._service.stop()
                 self._api.stop()
                 runtime.close()
                 self._api.wait()

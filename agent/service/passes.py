@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape
 
+from agent.api.local_api import LocalApi
 from agent.audit.context import AuditOptions
 from agent.audit.fleet import Fleet
 from agent.conf.default import host_name
@@ -22,7 +23,7 @@ from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
 from agent.service.background import Background, Status, agent_state, summary
 from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import ProblemLog, check_start, failure_report, with_store_state
-from agent.service.runtime import OptionalApi, Runtime
+from agent.service.runtime import Runtime
 from agent.store.store import Store
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class Passes:
         dirty_nodes: DirtyNodes,
         background: Background,
         service: DaemonService,
-        api: OptionalApi,
+        api: LocalApi,
         status: Status,
     ) -> None:
         self._schedule, self._dirty_nodes = schedule, dirty_nodes
@@ -118,7 +119,7 @@ class Passes:
         try:
             if runtime is not None:
                 failure = _failure(runtime, bug)
-                self._api.show(failure, runtime.hanging, whole=True)
+                self._show(failure, runtime, whole=True)
                 self._answer(failure, requests)
             self._status.report(f"degraded: {bug.message}")
         except Exception:
@@ -154,7 +155,7 @@ class Passes:
         if self._schedule_next(report) and _asked_placement(report):
             self._asked_at = begun
         self._problem_log.log_changes(report.errors, report.nodes)
-        self._api.show(report, runtime.hanging, whole=True)
+        self._show(report, runtime, whole=True)
         text = summary(report.errors, report.nodes, runtime.hanging)
         if self._asked_at is None and agent_state(text) == "ready":
             seconds = max(self._schedule.due - time.monotonic(), 0)
@@ -249,12 +250,17 @@ class Passes:
         """Report an audit of some nodes to the API, and a bug in it to systemd; the next pass over
         all nodes shows whether the bug lasts.
         """
-        self._api.show(report, runtime.hanging, whole=False)
+        self._show(report, runtime, whole=False)
         if any(error.code == AgentBug.code for error in report.errors):
             self._schedule.plan_after_failure()
             self._status.report(summary(report.errors, (), runtime.hanging))
 
     # --- reports ----------------------------------------------------------------------------------
+
+    def _show(self, report: Report, runtime: Runtime, *, whole: bool) -> None:
+        """Show the report of an audit, of all nodes if ``whole``, to clients of the API."""
+        self._service.take_report(report, whole=whole)
+        self._api.metrics.count_report(report, runtime.hanging, whole=whole)
 
     def _answer(self, report: Report, requests: Sequence[RequestedAudit]) -> None:
         """Hand a report to the requests: last, because a client that has it may ask for the status

@@ -1,103 +1,32 @@
 """The fleet in service: built from one configuration, started when it is first needed, replaced at
 a reload, closed when its successor takes over. A configuration that cannot be used changes nothing.
-With it, the local API, where ``[api] socket`` is set.
 """
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Event, Thread
-from typing import Protocol
 
 from oslo_config import cfg
 
 from agent.api.access import Access
 from agent.api.local_api import LocalApi
-from agent.api.service import RecordViews
+from agent.api.metrics import Metrics
 from agent.audit.fleet import Fleet
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import start_fleet
 from agent.conf.default import host_name, only_observes
 from agent.driver.interface import CountsHangingCalls
-from agent.driver.worker import Outcome
 from agent.errors import AgentError, ConfigError, DriverTimeout, NotReady
-from agent.model.report import Report
 from agent.monitors import Monitors
 from agent.service.audit_queue import DirtyNodes
-from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER
-from agent.store.records import Records
 from agent.store.store import Store
-
-
-class OptionalApi:
-    """The local API and its metrics. Without a socket, the methods do nothing for them."""
-
-    def __init__(self, conf: cfg.ConfigOpts, service: DaemonService) -> None:
-        self._conf, self._service = conf, service
-        self._api: LocalApi | None = None
-
-    def open(self, store: Store) -> None:
-        """Open the sockets, and the listener for metrics. Requests read the records of ``store``.
-
-        :raises SocketUnusable, ListenerUnusable: one of them cannot be opened.
-        """
-        self._service.set_records(RecordViews(Records(store), host_name(self._conf)))
-        if self._conf.api.socket:
-            self._api = LocalApi(self._conf, self._service)
-            self._api.start()
-
-    def allow(self, access: Access) -> None:
-        """Apply these rights from now on."""
-        if self._api is not None:
-            self._api.allow(access)
-
-    def stop(self) -> None:
-        """Stop at once, so that every waiting request gets an answer."""
-        self._service.stop()
-        if self._api is not None:
-            self._api.stop()
-
-    def wait(self) -> None:
-        """Wait for the end that :meth:`stop` began, for a limited time."""
-        if self._api is not None:
-            self._api.wait()
-
-    # --- what the API and its metrics show --------------------------------------------------------
-
-    def show(self, report: Report, hanging: int, *, whole: bool) -> None:
-        """Show the report of an audit, of all nodes if ``whole``. ``hanging``: how many driver
-        calls never returned.
-        """
-        self._service.take_report(report, whole=whole)
-        if self._api is not None:
-            self._api.metrics.count_report(report, hanging, whole=whole)
-
-    def count_request(self, method: str, status: int | None, seconds: float) -> None:
-        """Count a request to Placement."""
-        if self._api is not None:
-            self._api.metrics.count_request(method, status, seconds)
-
-    def count_call(self, call: str, outcome: Outcome, seconds: float) -> None:
-        """Count a call of the driver."""
-        if self._api is not None:
-            self._api.metrics.count_call(call, outcome, seconds)
-
 
 LOG = logging.getLogger(__name__)
 
 # Seconds between renewals of the leases: no lease is shorter than 30.
 KEEP_EVERY = 5.0
-
-
-class CallObserver(Protocol):
-    """Counts requests to Placement and calls of the driver. Called from many threads."""
-
-    def count_request(self, method: str, status: int | None, seconds: float) -> None:
-        """Take the end of a request to Placement; ``status`` is None if there was no answer."""
-
-    def count_call(self, call: str, outcome: Outcome, seconds: float) -> None:
-        """Take the end of a driver call: it returned, or was given up."""
 
 
 class Runtime:
@@ -115,13 +44,13 @@ class Runtime:
         conf: cfg.ConfigOpts,
         cancelled: Event,
         changed: Callable[[str], None],
-        observer: CallObserver,
+        metrics: Metrics,
     ) -> None:
         self.conf = conf
         self._components = build_components(conf, cancelled, daemon=True)
         self._cancelled = cancelled
-        self._changed, self._observer = changed, observer
-        self._components.worker.observe = observer.count_call
+        self._changed, self._metrics = changed, metrics
+        self._components.worker.observe = metrics.count_call
         self._fleet: Fleet | None = None
         self._closing = ExitStack()
 
@@ -154,7 +83,7 @@ class Runtime:
                     changed=self._changed,
                 )
             )
-            self._fleet.context.server.transport.observe = self._observer.count_request
+            self._fleet.context.server.transport.observe = self._metrics.count_request
         return self._fleet
 
     @contextmanager
@@ -232,7 +161,7 @@ class RuntimeBuilder:
         warn: Warn,
         stopping: Event,
         dirty_nodes: DirtyNodes,
-        api: OptionalApi,
+        api: LocalApi,
     ) -> None:
         self._set_up_log, self._warn = set_up_log, warn
         self._stopping, self._dirty_nodes, self._api = stopping, dirty_nodes, api
@@ -245,7 +174,7 @@ class RuntimeBuilder:
         """
         usable = False
         try:
-            runtime = Runtime(conf, self._stopping, self._dirty_nodes.add, self._api)
+            runtime = Runtime(conf, self._stopping, self._dirty_nodes.add, self._api.metrics)
             usable = True
         finally:
             self._warn(conf, usable)

@@ -2,18 +2,19 @@
 is in the code.
 """
 
+# ---
+# The names of modules, classes and functions that a page of docs has in backticks.
+import ast
 import configparser
 import importlib
 import re
+import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from tests.support.child import CHECKOUT
-
-# ---
-# The names of modules, classes and functions that a page of docs has in backticks.
-
 
 NAME = re.compile(r"`((?:agent|drivers)(?:\.\w+)+)`")
 PATH = re.compile(r"`((?:agent|drivers|tests|bench)/[\w/]*(?:\.\w+)?)`")
@@ -98,3 +99,62 @@ def test_the_layers_are_in_the_order_that_import_linter_checks():
                 assert height[name] > height[other], (name, other)
             elif layer == other_layer > 1:
                 assert height[name] == height[other], (name, other)
+
+
+# --- names of classes, each of which means one thing ---
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_no_class_has_the_name_of_another_one() -> None:
+    places = defaultdict[str, list[str]](list)
+    for package in ("agent", "drivers"):
+        for file in sorted((ROOT / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    assert len(places) > 500
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+# --- what bandit passes over in the product has a reason ---
+
+
+EXCEPTION = re.compile(r"# (?:noqa: S\d+ -+ )?\w[^#]+ # nosec B\d+(?:, B\d+)*$")
+
+
+def test_every_line_that_is_excepted_says_why_and_from_which_check():
+    lines = {
+        f"{file.relative_to(CHECKOUT)}:{number}": line
+        for package in ("agent", "drivers")
+        for file in sorted((CHECKOUT / package).rglob("*.py"))
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        if "# nosec" in line
+    }
+    assert lines
+    assert [place for place, line in lines.items() if not EXCEPTION.search(line)] == []
+
+
+def test_every_check_that_is_off_has_a_reason_above_it():
+    text = (CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
+    off = tomllib.loads(text)["tool"]["bandit"]
+    assert off.keys() == {"skips"}
+    (section,) = re.findall(r"^\[tool\.bandit\]\n(.+?)\n\n", text, re.MULTILINE | re.DOTALL)
+    groups = re.findall(r"^    # (\S+).+\n((?:    \"B\d+\",\n)+)", section + "\n", re.MULTILINE)
+    explained = [check for _, checks in groups for check in re.findall(r"B\d+", checks)]
+    assert explained == off["skips"]
+
+
+# --- what the threat model says is shown by a test is ---
+
+
+def test_every_test_that_the_threat_model_names_is_there():
+    named = set(re.findall(r"`(test_\w+)`", (CHECKOUT / "docs" / "threat-model.md").read_text()))
+    there = {
+        name
+        for file in (CHECKOUT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", file.read_text(), re.MULTILINE)
+    }
+    assert len(named) > 50
+    assert named <= there, named - there

@@ -1,12 +1,14 @@
 """What systemd is told."""
 
 import os
+import signal
 import socket
+import threading
 import time
 
 import pytest
 
-from agent.service.systemd import Notifier, watchdog_interval
+from agent.service.systemd import RELOAD, STOP, WAKE, Notifier, Signals, watchdog_interval
 
 
 @pytest.fixture
@@ -72,3 +74,41 @@ def test_a_manager_that_went_away_is_logged_once(tmp_path, caplog):
 )
 def test_the_watchdog_interval_is_only_for_the_process_it_is_meant_for(environ, seconds):
     assert watchdog_interval(environ) == seconds
+
+
+# --- signals are taken when they are asked for, and are lost never ---
+
+
+@pytest.fixture
+def signals():
+    with Signals() as signals:
+        yield signals
+
+
+def send(number):
+    # to the thread of the tests, because pytest-xdist has one more in this process, and that one
+    # does not leave signals to it
+    signal.pthread_kill(threading.main_thread().ident, number)
+
+
+def test_a_second_one_on_the_way_out_does_no_harm_and_all_is_as_before():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with Signals():
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before | STOP | RELOAD | WAKE
+        send(signal.SIGTERM)
+        send(signal.SIGHUP)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_a_wake_from_another_thread_ends_a_wait_and_means_nothing_else(signals):
+    threading.Timer(0.1, signals.wake).start()
+    begun = time.monotonic()
+    signals.take(300)
+    assert time.monotonic() - begun < 60
+    assert not (signals.stop or signals.reload)
+
+
+def test_a_wake_that_comes_too_late_does_no_harm():
+    with Signals() as signals:
+        pass
+    signals.wake()

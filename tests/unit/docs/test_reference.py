@@ -4,6 +4,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from agent.api.openapi import document_names, document_schema, read
 from agent.api.problem import KINDS
 from agent.cli.command_table import AUDIT, COMMANDS
 from tests.support.child import CHECKOUT
+from tests.support.pages import blocks
 from tests.support.reference import reference_pages
 
 REFERENCE = reference_pages()
@@ -133,3 +136,162 @@ def test_the_reference_and_the_command_line_need_no_extra() -> None:
         [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+# --- examples that stand in a page are the files that are shipped ---
+
+
+def test_the_example_of_provider_files_is_the_shipped_one() -> None:
+    (shown,) = (
+        block
+        for block in blocks(CHECKOUT / "docs" / "provider-configuration.md")
+        if block.language == "yaml"
+    )
+    shipped = CHECKOUT / "etc" / "provider_config" / "example.yaml"
+    assert shown.text + "\n" == shipped.read_text(encoding="utf-8")
+
+
+def test_the_containerfile_of_the_page_is_the_shipped_one() -> None:
+    (shown,) = (
+        block
+        for block in blocks(CHECKOUT / "docs" / "containers.md")
+        if block.language == "dockerfile"
+    )
+    shipped = CHECKOUT / "etc" / "container" / "Containerfile"
+    assert shown.text + "\n" == shipped.read_text(encoding="utf-8")
+
+
+# --- each task of an operator is one page ---
+
+
+DOCS = CHECKOUT / "docs"
+INDEX = (DOCS / "index.md").read_text(encoding="utf-8")
+TASKS = (
+    "quick-start",
+    "install",
+    "containers",
+    "nova",
+    "inside-nova-compute",
+    "take-over",
+    "import-guests",
+    "libvirt",
+    "ironic",
+    "numa",
+    "pci",
+    "vgpu",
+    "shared-storage",
+    "provider-configuration",
+    "shared-store",
+    "monitoring",
+    "backup",
+    "decommission",
+    "local-api",
+)
+SOON = 40
+"""Lines within which a page shows the first thing to type."""
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_page_says_what_it_gives_then_shows_commands_then_what_can_go_wrong(name: str) -> None:
+    lines = (DOCS / f"{name}.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0].startswith("# ")
+    assert re.match(r"[A-Z`]", lines[2]), "a paragraph follows the title"
+    typed = next(
+        number for number, line in enumerate(lines) if line.startswith(("    ", "```ini", "```{"))
+    )
+    assert typed < SOON
+    assert typed < lines.index("## What can go wrong")
+
+
+def test_every_task_is_in_the_map_of_the_index() -> None:
+    mapped = re.findall(r"^- [^:]+: \[[^]]+\]\(([\w-]+)\.md\)$", INDEX, re.MULTILINE)
+    assert {*TASKS} <= {*mapped}
+    assert len(mapped) == len({*mapped})
+
+
+# --- the messages of docs/troubleshooting.md are in the code ---
+
+
+PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+MESSAGES = re.findall(r"^- `([^`]+)`: .+ → ", PAGE, re.MULTILINE)
+
+
+@cache
+def texts() -> str:
+    """All strings of the code, parts of f-strings joined with ``{}`` between them."""
+    found = []
+    for folder in ("agent", "drivers"):
+        for file in (CHECKOUT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    parts = [
+                        part.value if isinstance(part, ast.Constant) else "{}"
+                        for part in node.values
+                    ]
+                    found.append("".join(map(str, parts)))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.append(node.value)
+    return "\n".join(re.sub(r"\{\w*\}", "{}", text) for text in found)
+
+
+@pytest.mark.parametrize("message", MESSAGES)
+def test_the_agent_has_the_message(message):
+    codes = {code for code, *_ in reference_pages().error_codes()}
+    assert message in codes or re.sub(r"\{\w*\}", "{}", message) in texts()
+
+
+def test_there_are_messages_of_each_kind():
+    assert len(MESSAGES) >= 25
+
+
+# --- docs/weaknesses.md and docs/mended-faults.md ---
+
+
+PAGES = {
+    name: (CHECKOUT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    for name in ("weaknesses", "mended-faults")
+}
+CLASSES = ["284", "435", "664", "682", "691", "693", "697", "703", "707", "710"]
+ROW = re.compile(r"- (?P<what>.+): `(?P<file>[\w/]+\.py)::(?P<test>test_\w+)`")
+
+
+@cache
+def functions_of(file: str) -> frozenset[str]:
+    """The names of the test functions in a file below tests/, none if there is no such file."""
+    path = CHECKOUT / "tests" / file
+    if not path.is_file():
+        return frozenset()
+    return frozenset(
+        node.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_class_has_entries(page: str) -> None:
+    sections = re.split(r"^## CWE-", PAGES[page], flags=re.MULTILINE)[1:]
+    assert [section.partition(":")[0] for section in sections] == CLASSES
+    assert [section for section in sections if not ROW.search(section)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_entry_has_a_weakness_and_a_test(page: str) -> None:
+    lines = [line for line in PAGES[page].splitlines() if line.startswith("- ")]
+    assert [line for line in lines if not ROW.fullmatch(line)] == []
+
+
+def test_no_weakness_is_there_twice() -> None:
+    counts = Counter(row["what"] for page in PAGES.values() for row in ROW.finditer(page))
+    assert len(counts) > 300
+    assert [what for what, count in counts.items() if count > 1] == []
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    missing = [
+        f"{row['file']}::{row['test']}"
+        for page in PAGES.values()
+        for row in ROW.finditer(page)
+        if row["test"] not in functions_of(row["file"])
+    ]
+    assert missing == []

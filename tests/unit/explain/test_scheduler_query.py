@@ -1,11 +1,17 @@
 """The query of nova's scheduler, from flavor and image."""
 
+from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.explain.constraints import constraints_of, without_constraints
+from agent.explain.host_answer import BudgetSpent, smallest_sets
 from agent.explain.scheduler_query import scheduler_query
+from agent.explain.spec_faults import property_faults, spec_faults
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.pci.device_request import Aliases, aliases
@@ -263,3 +269,142 @@ def test_a_query_without_resources_cannot_be_asked() -> None:
     query = parse_query(["resources=VCPU:2", "required=A"])
     (cpus, _) = constraints_of(query)
     assert without_constraints(query, [cpus]) is None
+
+
+# --- extra specs and properties that nova ignores, and those that it knows or may know ---
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "why"),
+    [
+        ("hw:cpu_polcy", "dedicated", "did you mean hw:cpu_policy?"),
+        ("resource:VCPU", "2", "did you mean resources:?"),
+        ("resources:VCPUS", "2", "did you mean VCPU?"),
+        ("resources:NONSENSE", "2", "no resource class has that name"),
+        ("resources:VCPU", "abc", "no whole number of at least 0"),
+        ("resources1:VCPU", "-1", "no whole number of at least 0"),
+        ("trait:HW_CPU_X86_AVX", "requird", "neither required nor forbidden"),
+        ("trait:a&b", "c=required", "neither required nor forbidden"),
+        ("group_policy", "isolat", "not one of none, isolate"),
+        ("pci_passthrough:alais", "gpu:1", "did you mean pci_passthrough:alias?"),
+    ],
+)
+def test_an_extra_spec_that_nova_ignores_is_told(key: str, value: str, why: str) -> None:
+    (fault,) = spec_faults({key: value, "hw:cpu_policy": "dedicated"})
+    assert fault.startswith(f"extra spec {key}={value}: ")
+    assert why in fault
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "hw:numa_cpus.0=1",
+        "hw:numa_mem.1=512",
+        "hw_rng:allowed=true",
+        "quota:disk_read_bytes_sec=1",
+        "aggregate_instance_extra_specs:ssd=true",
+        "os:secure_boot=required",
+        "resources:CUSTOM_GPU=0",
+        "resources_NET-1:VCPU=1",
+        "trait2:CUSTOM_A=forbidden",
+        "group_policy=none",
+        "of somebody else's=1",
+    ],
+)
+def test_names_that_nova_or_others_know_are_no_faults(spec: str) -> None:
+    key, _, value = spec.partition("=")
+    assert list(spec_faults({key: value})) == []
+
+
+def test_properties_of_an_image_are_looked_at_too() -> None:
+    given = {
+        "hw_cpu_polcy": "dedicated",
+        "trait:HW_CPU_X86_AVX": "forbidden",
+        "hw_vif_model": "virtio",
+        "os_distro": "debian",
+        "trait:HW_CPU_X86_AVX2": "required",
+    }
+    assert list(property_faults(given)) == [
+        "image property hw_cpu_polcy=dedicated: nova does not know it; did you mean hw_cpu_policy?",
+        "image property trait:HW_CPU_X86_AVX=forbidden: the value is not required",
+    ]
+
+
+def test_hostile_text_is_cut_and_stays_one_line() -> None:
+    (fault,) = spec_faults({"resources:VCPU": "\n\x1b[31m" + "9" * 10_000 + "x"})
+    assert len(fault) < 300
+    assert "\n" not in fault
+    assert "\x1b" not in fault
+
+
+# --- the smallest sets of conditions without which a request fits ---
+
+
+CONDITIONS = tuple("abcdef")
+Fits = Callable[[frozenset[str]], bool]
+SOME = st.lists(
+    st.frozensets(st.sampled_from(CONDITIONS), min_size=1, max_size=4), min_size=1, max_size=5
+)
+
+
+def fits_without(*conflicts: frozenset[str]) -> Fits:
+    """It fits once a condition of each conflict is left out."""
+    return lambda left_out: all(left_out & conflict for conflict in conflicts)
+
+
+def smallest(fits: Fits) -> set[frozenset[str]]:
+    """By trying all sets."""
+    for size in range(1, 6):
+        if found := {
+            frozenset(some) for some in combinations(CONDITIONS, size) if fits(frozenset(some))
+        }:
+            return found
+    return set()
+
+
+@given(SOME)
+def test_what_is_known_to_be_unsatisfiable_changes_nothing(
+    conflicts: list[frozenset[str]],
+) -> None:
+    fits = fits_without(*conflicts)
+    assert set(smallest_sets(CONDITIONS, fits, conflicts[:2]).sets) == smallest(fits)
+
+
+@given(SOME, SOME)
+def test_each_part_of_a_set_is_needed_whatever_the_caller_believes(
+    conflicts: list[frozenset[str]], believed: list[frozenset[str]]
+) -> None:
+    fits = fits_without(*conflicts)
+    for left_out in smallest_sets(CONDITIONS, fits, believed).sets:
+        assert fits(left_out)
+        assert not any(fits(left_out - {condition}) for condition in left_out)
+
+
+@pytest.mark.parametrize("most", range(12))
+def test_a_search_that_is_cut_says_so_and_names_only_what_it_has_checked(most: int) -> None:
+    asked: list[frozenset[str]] = []
+    fits = fits_without(frozenset("ab"), frozenset("cd"))
+
+    def bounded(left_out: frozenset[str]) -> bool:
+        if len(asked) >= most:
+            raise BudgetSpent
+        asked.append(left_out)
+        return fits(left_out)
+
+    found = smallest_sets(CONDITIONS, bounded)
+    assert not found.complete
+    assert all(fits(left_out) and len(left_out) == 2 for left_out in found.sets)
+    assert len(asked) == len(set(asked))
+
+
+def test_what_is_known_saves_questions() -> None:
+    asked: list[frozenset[str]] = []
+    fits = fits_without(frozenset("a"), frozenset("b"))
+
+    def counted(left_out: frozenset[str]) -> bool:
+        asked.append(left_out)
+        return fits(left_out)
+
+    found = smallest_sets(CONDITIONS, counted, [frozenset("a"), frozenset("b")])
+    assert found.sets == (frozenset("ab"),)
+    assert len(asked) == 3

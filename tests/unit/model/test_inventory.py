@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -5,12 +7,15 @@ from hypothesis import strategies as st
 from agent.model.inventory import (
     DEFAULTS,
     MAX_INT,
+    Allocation,
     capacity,
     changed,
     completed,
+    inventory_changes,
     problems,
     without_empty,
 )
+from tests.unit.model.trees import N0, ROOT, STORAGE
 
 FULL = {
     "total": 16,
@@ -157,3 +162,83 @@ def test_all_problems_of_a_record_are_named_at_once():
 @pytest.mark.parametrize("name", ["vcpu", "CUSTOM-A", "", "VCPU\n"])
 def test_a_class_has_a_proper_name(name):
     assert wrong(name) == [f"resource class {name!r} is not made of A-Z, 0-9 and _"]
+
+
+# --- more ---
+
+
+VCPU = completed({"total": 16, "max_unit": 16})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "texts"),
+    [
+        ({}, {}, []),
+        ({"VCPU": VCPU}, {"VCPU": VCPU}, []),
+        ({}, {"VCPU": VCPU}, ["+VCPU 16"]),
+        ({}, {"VCPU": completed({"total": 16})}, ["+VCPU 16"]),
+        (
+            {},
+            {"VCPU": {**VCPU, "reserved": 2, "allocation_ratio": 4.0}},
+            ["+VCPU 16 (reserved 2, ratio 4.0)"],
+        ),
+        ({}, {"VCPU": {**VCPU, "max_unit": 4}}, ["+VCPU 16 (max_unit 4)"]),
+        ({"VCPU": VCPU}, {}, ["-VCPU"]),
+        (
+            {"VCPU": VCPU},
+            {"VCPU": {**VCPU, "total": 18, "max_unit": 18}},
+            ["VCPU total 16 -> 18, max_unit 16 -> 18"],
+        ),
+        (
+            {"VCPU": {"total": 1}},
+            {"VCPU": {"total": 1, "reserved": 0}},
+            ["VCPU reserved unset -> 0"],
+        ),
+        ({"VCPU": VCPU}, {"VCPU": {"total": 16}}, []),
+        (
+            {"B": VCPU, "C": VCPU},
+            {"A": VCPU, "C": {**VCPU, "reserved": 1}},
+            ["+A 16", "-B", "C reserved 0 -> 1"],
+        ),
+    ],
+)
+def test_what_differs_between_two_inventories(old, new, texts):
+    assert list(inventory_changes(old, new)) == texts
+
+
+def test_the_arrow_is_the_callers():
+    assert list(inventory_changes({"VCPU": VCPU}, {"VCPU": {**VCPU, "reserved": 1}}, "→")) == [
+        "VCPU reserved 0 → 1"
+    ]
+
+
+# --- more ---
+
+
+CONSUMER = "c0000000-0000-4000-8000-000000000001"
+HELD = Allocation(
+    CONSUMER, {ROOT: {"VCPU": 2, "MEMORY_MB": 512}, STORAGE: {"DISK_GB": 10}}, "project", "user", 4
+)
+
+
+def test_a_driver_sees_the_generations_of_the_providers_and_placement_does_not():
+    read = dataclasses.replace(HELD, provider_generations={ROOT: 7})
+    assert read.as_driver_dict()["allocations"] == {
+        ROOT: {"resources": {"VCPU": 2, "MEMORY_MB": 512}, "generation": 7},
+        STORAGE: {"resources": {"DISK_GB": 10}},
+    }
+    assert read.as_body() == HELD.as_body() == HELD.as_driver_dict()
+
+
+def test_the_edited_record_keeps_owner_and_generation_of_the_server():
+    record = HELD.as_driver_dict()
+    record["allocations"][N0] = {
+        "resources": {"VCPU": record["allocations"][ROOT]["resources"].pop("VCPU")}
+    }
+    record |= {"project_id": "somebody", "user_id": "else", "consumer_generation": 99}
+    moved = HELD.edited(record)
+    assert moved == dataclasses.replace(
+        HELD, resources={ROOT: {"MEMORY_MB": 512}, STORAGE: {"DISK_GB": 10}, N0: {"VCPU": 2}}
+    )
+    record["allocations"][N0]["resources"]["VCPU"] = 7
+    assert moved.resources[N0] == {"VCPU": 2}

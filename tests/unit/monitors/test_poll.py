@@ -3,10 +3,17 @@
 import logging
 import threading
 import time
+from collections import namedtuple
 
+import psutil
 import pytest
+from oslo_config import cfg
 
-from agent.monitors import Metric, Monitors
+from agent.conf import options
+from agent.errors import ConfigErrors
+from agent.monitors import NAMESPACE, Metric, Monitors, load_monitors
+from agent.monitors.linux import CpuMonitor
+from tests.support import distribution
 
 FIGURE = Metric("some.figure", 1.5, "percent", "tests", 1.0)
 
@@ -141,3 +148,139 @@ def test_a_trouble_is_told_once_and_again_after_it_was_gone(caplog):
         f"monitor some gives no metrics: it gives what is no metric: {what!r}"
         for what in ("x", "x", "y")
     ]
+
+
+# --- more ---
+
+
+class OtherCpuMonitor(CpuMonitor):
+    pass
+
+
+class NeedsMore(CpuMonitor):
+    def __init__(self, more):
+        pass
+
+
+class NoMonitor:
+    type = "nothing"
+
+
+@pytest.fixture
+def others(tmp_path, monkeypatch):
+    """Monitors of somebody else."""
+    plugins = {
+        "other": f"{__name__}:OtherCpuMonitor",
+        "needs": f"{__name__}:NeedsMore",
+        "none": f"{__name__}:NoMonitor",
+        "nowhere": "no_such_module_of_the_tests:M",
+    }
+    monkeypatch.syspath_prepend(
+        str(distribution.install(tmp_path, "other-monitors", plugins, NAMESPACE))
+    )
+
+
+def loaded(*names):
+    conf = cfg.ConfigOpts()
+    options.register(conf)
+    conf([], default_config_files=[], default_config_dirs=[])
+    conf.set_override("monitors", list(names), "compute")
+    return load_monitors(conf)
+
+
+def complaints(*names):
+    with pytest.raises(ConfigErrors) as refused:
+        loaded(*names)
+    return [(error.message, error.remedy) for error in refused.value.errors]
+
+
+def test_one_of_somebody_else_is_found_by_its_name(others):
+    assert type(loaded("other")["other"]).__name__ == "OtherCpuMonitor"
+
+
+def test_an_unknown_one_is_named_with_those_that_there_are():
+    assert complaints("cpu", "cqu\n") == [
+        ("[compute] monitors: cqu\\n: no such monitor", "installed: cpu, memory")
+    ]
+
+
+def test_two_of_one_type_are_refused(others):
+    assert complaints("cpu", "memory", "other") == [
+        ("[compute] monitors: cpu and other both measure cpu", "leave one of the two out")
+    ]
+    assert complaints("cpu", "cpu") == [
+        ("[compute] monitors: cpu and cpu both measure cpu", "leave one of the two out")
+    ]
+
+
+def test_all_that_is_wrong_is_told_at_once(others):
+    unknown, needs, none, nowhere, twice = [
+        message for message, _ in complaints("x", "needs", "none", "nowhere", "cpu", "other")
+    ]
+    assert unknown == "[compute] monitors: x: no such monitor"
+    assert needs.startswith("[compute] monitors: needs: it cannot be made: TypeError: ")
+    assert (
+        none
+        == "[compute] monitors: none: it is no monitor, because it lacks type, unsupported or metrics"
+    )
+    assert nowhere == (
+        "[compute] monitors: nowhere: it cannot be made: ModuleNotFoundError: No module named "
+        "'no_such_module_of_the_tests'"
+    )
+    assert twice == "[compute] monitors: cpu and other both measure cpu"
+
+
+# --- the built-in monitors on this very host, and what cannot be arranged on it ---
+
+
+KINDS = ("user", "kernel", "idle", "iowait")
+Times = namedtuple("Times", "user nice system idle iowait irq softirq steal guest guest_nice")
+
+
+def figures(monitor):
+    return {metric.name: metric.value for metric in monitor.metrics()}
+
+
+def test_percentages_are_those_since_the_last_reading(monkeypatch):
+    readings = iter(
+        [
+            Times(100.0, 10.0, 50.0, 800.0, 20.0, 5.0, 5.0, 10.0, 40.0, 1.0),
+            Times(120.0, 15.0, 60.0, 850.0, 25.0, 5.0, 5.0, 20.0, 60.0, 1.0),
+        ]
+    )
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
+    monkeypatch.setattr(psutil, "cpu_freq", lambda: None)
+    monitor = CpuMonitor()
+    assert figures(monitor) == {
+        "cpu.user.time": 110.0,
+        "cpu.kernel.time": 50.0,
+        "cpu.idle.time": 800.0,
+        "cpu.iowait.time": 20.0,
+    }
+    found = figures(monitor)
+    assert [found[f"cpu.{kind}.time"] for kind in KINDS] == [135.0, 60.0, 850.0, 25.0]
+    # Of the 100 seconds that passed, 10 were stolen. What guests ran is a part of user time.
+    assert [found[f"cpu.{kind}.percent"] for kind in KINDS] == [25.0, 10.0, 50.0, 5.0]
+
+
+def test_without_time_passed_there_are_no_percentages_and_none_is_below_zero(monkeypatch):
+    times = Times(100.0, 0.0, 50.0, 800.0, 20.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    readings = iter([times, times, times._replace(user=110.0, iowait=19.0)])
+    monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
+    monitor = CpuMonitor()
+    figures(monitor)
+    assert not any(name.endswith(".percent") for name in figures(monitor))
+    found = figures(monitor)
+    assert found["cpu.iowait.percent"] == 0.0
+    assert found["cpu.user.percent"] > 0
+
+
+def test_the_frequency_is_there_where_the_host_tells_it(monkeypatch):
+    frequency = namedtuple("Frequency", "current min max")
+    for told, shown in (
+        (frequency(2400.0, 0.0, 0.0), 2400.0),
+        (frequency(0.0, 0.0, 0.0), None),
+        (None, None),
+    ):
+        monkeypatch.setattr(psutil, "cpu_freq", lambda told=told: told)
+        assert figures(CpuMonitor()).get("cpu.frequency") == shown

@@ -2,15 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from agent.errors import RecordConflict, StoreError
+from agent.model.mirror import Journal, Ownership
 from agent.model.names import ConsumerUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import DamagedRecord, Lease, RecordChanges
 from agent.store.reading import RecordReader
+from agent.store.record_table import METADATA
 from agent.store.records import Records
+from agent.store.store import open_read_only, open_store
+from agent.store.tables import CLAIM, INSTANCE, MIGRATION
+from tests.support.store_place import Place
 from tests.unit.store import record_samples as samples
 from tests.unit.store.record_samples import (
     claim,
@@ -20,9 +27,11 @@ from tests.unit.store.record_samples import (
     migration,
     new_uuid,
     node,
+    one_of_each,
     unit,
     write,
 )
+from tests.unit.store.trees import ENDPOINT, node_view
 
 
 def _everything(changes: RecordChanges) -> Sequence[Any]:
@@ -215,3 +224,419 @@ def test_of_claims_under_either_uuid_of_a_node_that_exclude_each_other_one_stays
         assert found is not None
         assert {one.id for one in found.claims if one.open} == stays
         assert [one.holder for one in found.devices] == [(older if runs else later).id]
+
+
+# --- records that make no sense: set aside one by one, so that the others count ---
+
+
+DAMAGES = [
+    ("instance", "UPDATE instance SET flavor = '{'", "uuid", ""),
+    (
+        "instance",
+        'UPDATE instance SET flavor = \'{"id": "f", "name": "f", "vcpus": "many"}\'',
+        "uuid",
+        "$.vcpus",
+    ),
+    ("instance", "UPDATE instance SET image_properties = '[1]'", "uuid", "object"),
+    ("claim", 'UPDATE claim SET cells = \'[{"host_cell": "x"}]\'', "id", "$[0].host_cell"),
+    (
+        "claim",
+        'UPDATE claim SET mdevs = \'[{"provider": 1, "resource_class": "VGPU", "count": 1}]\'',
+        "id",
+        "$[0].provider",
+    ),
+    ("device", "UPDATE device SET tags = '{\"a\": 1}'", "node", "str"),
+    ("unit", "UPDATE unit SET metadata = 'x'", "node", ""),
+]
+
+
+@pytest.mark.parametrize(("table", "damage", "key", "place_told"), DAMAGES)
+def test_a_damaged_record_is_set_aside_and_the_others_count(
+    records: Records, place: Place, table: str, damage: str, key: str, place_told: str
+) -> None:
+    before = one_of_each()
+    guest = instance(node=before.nodes[0].uuid)
+    write(records, before)
+    place.execute(damage)
+    write(
+        records,
+        RecordChanges(
+            instances=(guest,),
+            claims=(claim(guest, before.nodes[0]),),
+            devices=(device(before.nodes[0], "0000:00:09.0"),),
+        ),
+    )
+    with records.reading() as reading:
+        loaded = reading.load(before.nodes[0].uuid)
+        consumers = reading.consumers([before.instances[0].uuid, guest.uuid])
+    assert loaded is not None
+    assert [one.table for one in loaded.damaged] == [table]
+    assert loaded.damaged[0].key.startswith(getattr(_first(before, table), key))
+    assert loaded.damaged[0].why
+    assert place_told in loaded.damaged[0].why
+    assert guest.uuid in {one.uuid for one in loaded.instances}
+    assert guest.uuid in {one.instance for one in loaded.claims}
+    assert "0000:00:09.0" in {one.address for one in loaded.devices}
+    assert consumers.unreadable == ({before.instances[0].uuid} if table == "instance" else set())
+
+
+def _first(changes: RecordChanges, table: str) -> Any:
+    return {
+        "instance": changes.instances,
+        "claim": changes.claims,
+        "device": changes.devices,
+        "unit": changes.units,
+    }[table][0]
+
+
+def test_a_damaged_record_that_is_asked_for_is_an_error_that_names_it(
+    records: Records, place: Place
+) -> None:
+    before = one_of_each()
+    write(records, before)
+    place.execute("UPDATE instance SET flavor = 'x'")
+    place.execute("UPDATE claim SET cells = 'x'")
+    with records.reading() as reading:
+        for ask in (
+            lambda: reading.instance(before.instances[0].uuid),
+            lambda: reading.claims_of(before.instances[0].uuid),
+        ):
+            with pytest.raises(
+                StoreError, match=r"the (instance|claim) [0-9a-f-]{36} is damaged"
+            ) as refused:
+                ask()
+            assert refused.value.data["key"] in (before.instances[0].uuid, before.claims[0].id)
+
+
+def test_a_state_that_only_a_newer_agent_knows_is_damage(folder: Path) -> None:
+    before = one_of_each()
+    with open_store(folder) as store:
+        write(Records(store), before)
+    with Place(folder, None).outside() as connection:
+        connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
+        connection.exec_driver_sql("UPDATE claim SET state = 'lent'")
+        connection.exec_driver_sql("UPDATE migration SET status = 'flying', source_node = 'x'")
+        connection.exec_driver_sql("UPDATE device SET type = 'type-CXL'")
+        connection.exec_driver_sql("UPDATE instance SET vm_state = 'asleep', node = 'x'")
+    with open_read_only(folder) as store, Records(store).reading() as reading:
+        loaded = reading.load(before.nodes[0].uuid)
+        assert loaded is not None
+        assert {one.table for one in loaded.damaged} == {"claim", "device", "instance"}
+        assert (
+            DamagedRecord(
+                "claim",
+                before.claims[0].id,
+                "ValueError: 'lent' is none of consumed, held, released",
+            )
+            in loaded.damaged
+        )
+        assert len(reading.migrations().damaged) == 1
+        assert reading.consumers([before.instances[0].uuid]).unreadable == {
+            before.instances[0].uuid,
+            before.migrations[0].uuid,
+        }
+
+
+# --- records of what ended long ago, and what still refers to them ---
+
+
+NOW = 1_000_000.0
+
+
+def test_what_ended_long_ago_goes_and_what_is_open_or_recent_stays(records: Records) -> None:
+    here, guest = node(), instance(deleted=True, updated_at=1.0)
+    move = migration(guest, status="confirmed", updated_at=1.0)
+    over = claim(guest, here, state="released", updated_at=1.0, migration=None, origin=move.uuid)
+    write(
+        records,
+        RecordChanges(nodes=(here,), instances=(guest,), migrations=(move,), claims=(over,)),
+    )
+    assert records.remove_ended(1.0) == 0
+    assert records.remove_ended(NOW) == 3
+    with records.reading() as reading:
+        assert (
+            reading.claim(over.id),
+            reading.migration(move.uuid),
+            reading.instance(guest.uuid),
+        ) == (None, None, None)
+
+
+def test_no_row_that_goes_has_all_others_looked_through_for_what_refers_to_it() -> None:
+    unpartial = {
+        index.columns[0]
+        for table in METADATA.tables.values()
+        for index in table.indexes
+        if index.dialect_kwargs.get("sqlite_where") is None
+    }
+    unindexed = [
+        str(key.parent)
+        for table in METADATA.tables.values()
+        for key in table.foreign_keys
+        if key.column.table in (CLAIM, INSTANCE, MIGRATION) and key.parent not in unpartial
+    ]
+    assert unindexed == []
+
+
+def test_what_came_to_nothing_long_ago_goes_too(records: Records) -> None:
+    here = node()
+    guest = instance(node=here.uuid, updated_at=1.0)
+    nowhere = {"host": None, "node": None, "updated_at": 1.0}
+    failed = [instance(vm_state=state, **nowhere) for state in ("building", "error", "deleted")]
+    shelved = instance(vm_state="shelved_offloaded", **nowhere)
+    recent = instance(vm_state="error", **{**nowhere, "updated_at": NOW})
+    lost = migration(guest, status="error", updated_at=1.0)
+    write(
+        records,
+        RecordChanges(
+            nodes=(here,), instances=(guest, *failed, shelved, recent), migrations=(lost,)
+        ),
+    )
+    assert records.remove_ended(NOW) == 4
+    with records.reading() as reading:
+        assert reading.migration(lost.uuid) is None
+        assert all(reading.instance(one.uuid) is None for one in failed)
+        assert None not in [reading.instance(one.uuid) for one in (guest, shelved, recent)]
+
+
+def test_the_origin_of_an_open_claim_stays(records: Records) -> None:
+    here, guest = node(), instance(updated_at=1.0)
+    move = migration(guest, status="confirmed", updated_at=1.0)
+    held = claim(guest, here, state="consumed", updated_at=1.0, migration=None, origin=move.uuid)
+    write(
+        records,
+        RecordChanges(nodes=(here,), instances=(guest,), migrations=(move,), claims=(held,)),
+    )
+    assert records.remove_ended(NOW) == 0
+    with records.reading() as reading:
+        assert reading.migration(move.uuid) == replace(move, version=1)
+
+
+def test_all_that_is_remembered_of_a_node_that_is_no_more_goes_with_it(place: Place) -> None:
+    gone, used, stays, free = (
+        node(deleted=True, updated_at=1.0),
+        node("n2", deleted=True, updated_at=1.0),
+        node("n3", updated_at=1.0),
+        node("n4"),
+    )
+    with place.open() as store:
+        records = Records(store)
+        leases = tuple(
+            Lease(node=one.uuid, host="h1", expires_at=1.0) for one in (gone, used, stays)
+        )
+        write(
+            records,
+            RecordChanges(
+                nodes=(gone, used, stays, free),
+                devices=(device(gone), device(stays)),
+                leases=leases,
+            ),
+        )
+        for one in (gone, used, stays):
+            store.save_view(ENDPOINT, one.uuid, None, node_view())
+            store.save_journal(one.uuid, Journal({one.uuid: Ownership()}))
+        # Somebody still has what the other one was.
+        store.save_journal(gone.uuid, replace(store.journal(gone.uuid), providers={}))
+        assert records.remove_ended(1.0) == 0
+        assert records.remove_ended(NOW) == 5
+        assert {root for _, root in store.views()} == {used.uuid, stays.uuid}
+        assert (store.journal(gone.uuid).version, store.journal(used.uuid).owns(used.uuid)) == (
+            0,
+            True,
+        )
+        with records.reading() as reading:
+            assert [reading.node(one.uuid) is None for one in (gone, used, stays, free)] == [
+                True,
+                False,
+                False,
+                False,
+            ]
+            assert [reading.lease(one.uuid) is None for one in (gone, used, stays)] == [
+                True,
+                False,
+                False,
+            ]
+        # It may come back.
+        write(records, RecordChanges(nodes=(node(),)))
+        assert store.save_journal(gone.uuid, Journal({gone.uuid: Ownership()})).version == 1
+
+
+# --- what the store refuses to write ---
+
+
+def test_each_node_of_which_something_changes_gets_the_next_version_once(records: Records) -> None:
+    here, there, other, guest = node(), node("n2"), node("n3"), instance()
+    write(records, RecordChanges(nodes=(here, there, other)))
+    write(
+        records,
+        RecordChanges(
+            nodes=(grown(here),),
+            instances=(guest,),
+            claims=(claim(guest, here), claim(guest, there)),
+            devices=(device(here),),
+        ),
+    )
+    with records.reading() as reading:
+        assert reading.node_versions([here.uuid, there.uuid, other.uuid]) == {
+            here.uuid: 2,
+            there.uuid: 2,
+            other.uuid: 1,
+        }
+    write(records, RecordChanges(dropped_devices=(grown(device(here)),)))
+    write(records, RecordChanges(instances=(replace(grown(guest), node=there.uuid),)))
+    write(records, RecordChanges(units=(unit(there),)))
+    write(records, RecordChanges(dropped_units=(grown(unit(there)),)))
+    with records.reading() as reading:
+        assert reading.node_versions([here.uuid, there.uuid]) == {here.uuid: 3, there.uuid: 5}
+        loaded = reading.load(there.uuid)
+        assert loaded is not None
+        assert (loaded.units, loaded.node.version) == ((), 5)
+
+
+KINDS = ["nodes", "instances", "migrations", "claims", "devices", "units", "leases"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("expected", [0, 2], ids=["taken for new", "changed meanwhile"])
+def test_a_record_of_another_version_is_a_conflict_and_nothing_is_written(
+    records: Records, kind: str, expected: int
+) -> None:
+    before = one_of_each()
+    write(records, before)
+    another = instance()
+    stale = replace(getattr(before, kind)[0], version=expected)
+    with pytest.raises(RecordConflict) as refused:
+        write(records, RecordChanges(instances=(another,)) + RecordChanges(**{kind: (stale,)}))
+    assert refused.value.code == "store.conflict"
+    if expected:
+        assert refused.value.data["table"] in refused.value.message
+    with records.reading() as reading:
+        assert reading.instance(another.uuid) is None
+        assert reading.node_versions([before.nodes[0].uuid]) == {before.nodes[0].uuid: 1}
+
+
+@pytest.mark.parametrize("kind", ["devices", "units"])
+def test_dropping_what_has_changed_is_a_conflict(records: Records, kind: str) -> None:
+    before = one_of_each()
+    write(records, before)
+    row = getattr(before, kind)[0]
+    for stale in (
+        replace(row, version=2),
+        replace(row, **{"address" if kind == "devices" else "identifier": "another"}, version=1),
+    ):
+        with pytest.raises(RecordConflict):
+            write(records, RecordChanges(**{f"dropped_{kind}": (stale,)}))
+    write(records, RecordChanges(**{f"dropped_{kind}": (grown(row),)}))
+
+
+def test_a_second_holder_is_a_conflict(records: Records) -> None:
+    here, guests = node(), [instance(), instance()]
+    claims = [claim(guest, here) for guest in guests]
+    free, space = device(here), unit(here)
+    write(
+        records,
+        RecordChanges(
+            nodes=(here,),
+            instances=tuple(guests),
+            claims=tuple(claims),
+            devices=(free,),
+            units=(space,),
+        ),
+    )
+    first, second = (replace(grown(free), holder=one.id, state="claimed") for one in claims)
+    write(
+        records,
+        RecordChanges(devices=(first,), units=(replace(grown(space), holder=claims[0].id),)),
+    )
+    for taken in (
+        RecordChanges(devices=(second,)),
+        RecordChanges(devices=(replace(second, version=0),)),
+        RecordChanges(units=(replace(grown(space), holder=claims[1].id),)),
+    ):
+        with pytest.raises(RecordConflict):
+            write(records, taken)
+    with records.reading() as reading:
+        devices, units = reading.held_by([claims[0].id])
+        assert (len(devices), len(units), reading.held_by([claims[1].id])) == (1, 1, ((), ()))
+
+
+def test_a_second_node_of_the_same_name_on_a_host_is_a_conflict(records: Records) -> None:
+    write(records, RecordChanges(nodes=(node(),)))
+    with pytest.raises(RecordConflict):
+        write(records, RecordChanges(nodes=(node(),)))
+    write(records, RecordChanges(nodes=(replace(node(), deleted=True), node(host="h2"))))
+
+
+# --- what no record may be ------------------------------------------------------------------------
+
+
+def test_what_refers_to_nothing_is_refused(records: Records) -> None:
+    here, guest = node(), instance()
+    write(records, RecordChanges(nodes=(here,), instances=(guest,)))
+    for dangling in (
+        RecordChanges(claims=(claim(guest, node()),)),
+        RecordChanges(claims=(claim(instance(), here),)),
+        RecordChanges(claims=(claim(guest, here, migration=samples.new_uuid()),)),
+        RecordChanges(migrations=(migration(instance()),)),
+        RecordChanges(devices=(device(node()),)),
+        RecordChanges(devices=(device(here, holder=samples.new_uuid(), state="claimed"),)),
+        RecordChanges(units=(unit(here, holder=samples.new_uuid()),)),
+    ):
+        with pytest.raises(RecordConflict):
+            write(records, dangling)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda before: RecordChanges(instances=(instance(vm_state="vanished"),)),
+        lambda before: RecordChanges(instances=(instance(task_state="thinking"),)),
+        lambda before: RecordChanges(migrations=(migration(before.instances[0], status="lost"),)),
+        lambda before: RecordChanges(migrations=(migration(before.instances[0], type="walk"),)),
+        lambda before: RecordChanges(
+            claims=(claim(before.instances[0], before.nodes[0], half="third"),)
+        ),
+        lambda before: RecordChanges(
+            claims=(claim(before.instances[0], before.nodes[0], state="maybe"),)
+        ),
+        lambda before: RecordChanges(
+            claims=(claim(before.instances[0], before.nodes[0], purpose="fun"),)
+        ),
+        lambda before: RecordChanges(
+            claims=(claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(-1, 0, 0)),)
+        ),
+        lambda before: RecordChanges(
+            claims=(
+                claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(0, 2**63, 0)),
+            )
+        ),
+        lambda before: RecordChanges(
+            devices=(
+                device(before.nodes[0], "0000:00:07.0", state="broken", holder=before.claims[0].id),
+            )
+        ),
+        lambda before: RecordChanges(
+            devices=(device(before.nodes[0], "0000:00:07.0", type="type-ISA"),)
+        ),
+        lambda before: RecordChanges(
+            devices=(device(before.nodes[0], "0000:00:07.0", state="claimed"),)
+        ),
+        lambda before: RecordChanges(
+            devices=(device(before.nodes[0], "0000:00:07.0", holder=before.claims[0].id),)
+        ),
+        lambda before: RecordChanges(nodes=(replace(node("n9"), failed_builds=-1),)),
+        lambda before: RecordChanges(instances=(instance(project_id=None),)),
+        lambda before: RecordChanges(instances=(instance(project_id="half a \ud800 surrogate"),)),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused_and_nothing_is_written(
+    records: Records, change: Any
+) -> None:
+    before = one_of_each()
+    write(records, before)
+    with pytest.raises(StoreError) as refused:
+        write(records, change(before))
+    assert not isinstance(refused.value, RecordConflict)
+    assert "report it" in refused.value.remedy
+    with records.reading() as reading:
+        assert reading.node_versions([before.nodes[0].uuid]) == {before.nodes[0].uuid: 1}
+        assert len(reading.instances().records) == 1

@@ -1,17 +1,30 @@
 """What guests are promised against what Placement has of them."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.model.claim import Claim, Migration
+from agent.model.facts import CpuFacts, HostFacts
 from agent.model.finding import Drift
 from agent.model.instance import Amounts, Flavor, GuestCell, PlacedCell
+from agent.model.inventory import Inventories
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.node_records import ComputeNode, Lease, RecordChanges
+from agent.model.provider_tree import ProviderTree
+from agent.model.topology import PagePool, Topology
+from agent.store.store import open_store
 from agent.tracker.allocation_drift import allocation_drift
 from agent.tracker.allocations import AllocationShare
+from agent.tracker.claim_usage import provider_usage
+from agent.tracker.node_record import Agent, FoundNode, node_record
 from agent.tracker.stored_state import TreeConsumers
+from agent.tree.policy import Policy
 from tests.support.consumer_book import HOST, claim, instance
+from tests.support.tracking import FN, PMEM, Host, World, numa_cells
 
 NODE = ProviderUuid("node-a")
 GUEST, MOVE = ConsumerUuid("guest"), ConsumerUuid("move")
@@ -86,3 +99,140 @@ def test_a_migration_that_is_over_does_not() -> None:
     (found,) = told({MOVE: F1}, migrations=(migration("failed"),))
     assert found.kind == "missing-allocation"
     assert "(failed)" in found.detail
+
+
+# --- what claims use of a tree ---
+
+
+def tree_of(host: Host, **cells: Inventories) -> ProviderTree:
+    """The host's tree, with cells in it."""
+    tree = ProviderTree()
+    tree.new_root(host.name, host.node)
+    tree.update_inventory(
+        host.name, {name: {"total": 64} for name in ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB", PMEM)}
+    )
+    for name, inventory in cells.items():
+        tree.new_child(f"{host.name}_{name}", host.name)
+        tree.update_inventory(f"{host.name}_{name}", inventory)
+    return tree
+
+
+def used(host: Host, tree: ProviderTree) -> dict[str, dict[str, int]]:
+    return {
+        tree.name_of(uuid): dict(amounts)
+        for uuid, amounts in provider_usage(host.tracker.view(host.node), tree).items()
+    }
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with open_store(tmp_path) as store:
+        yield World(store)
+
+
+def test_pinned_cpus_are_shared_ones_where_nothing_counts_dedicated_ones(world: World) -> None:
+    host = world.numa()
+    host.claim("n1", FN)
+    tree = ProviderTree()
+    tree.new_root(host.name, host.node)
+    tree.update_inventory(host.name, {"VCPU": {"total": 64}})
+    assert used(host, tree) == {"HN": {"VCPU": 2}}
+
+
+def test_pages_count_in_mib_where_they_are(world: World) -> None:
+    cells = [replace(cell, pages=(PagePool(2048, 4096),)) for cell in numa_cells().cells]
+    host = world.numa(topology=Topology(tuple(cells)))
+    host.claim("n1", replace(FN, extra_specs={**FN.extra_specs, "hw:mem_page_size": "large"}))
+    pages = {"CUSTOM_MEMORY_PAGE_2048": {"total": 8192}}
+    found = used(host, tree_of(host, NUMA0=pages, NUMA1=pages))
+    assert (found["HN_NUMA0"], found["HN_NUMA1"]) == (
+        {"CUSTOM_MEMORY_PAGE_2048": 4096},
+        {"CUSTOM_MEMORY_PAGE_2048": 0},
+    )
+
+
+# --- the record of a node and its lease, as an audit writes them ---
+
+
+NOW, LEASE = 1_000_000.0, 300.0
+UUID, OTHER = (
+    ProviderUuid("11111111-0000-4000-8000-000000000001"),
+    ProviderUuid("11111111-0000-4000-8000-000000000002"),
+)
+US = Agent("HA", "192.0.2.1", LEASE)
+FACTS = HostFacts(
+    "node-a",
+    NOW,
+    "QEMU",
+    8000,
+    CpuFacts(frozenset(range(4)), "x86_64", "Nehalem", "Intel"),
+    8192,
+    100,
+)
+MINE = Lease(node=UUID, host="HA", expires_at=NOW + LEASE, version=1)
+KNOWN = ComputeNode(
+    uuid=UUID,
+    host="HA",
+    name="node-a",
+    host_ip="192.0.2.1",
+    vcpus=4,
+    memory_mb=8192,
+    local_gb=100,
+    hypervisor_type="QEMU",
+    hypervisor_version=8000,
+    cpu_info="x86_64 Intel Nehalem",
+    cpu_allocation_ratio=4.0,
+    created_at=1.0,
+    updated_at=2.0,
+    version=7,
+)
+
+
+def recorded(
+    node: ComputeNode | None = KNOWN,
+    lease: Lease | None = MINE,
+    *,
+    facts: HostFacts = FACTS,
+    namesake: ComputeNode | None = None,
+    us: Agent = US,
+    **policy: Any,
+) -> tuple[ComputeNode, RecordChanges]:
+    return node_record(FoundNode(node, namesake, lease), UUID, facts, us, Policy(**policy), NOW)
+
+
+# --- the record -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "becomes"),
+    [
+        ({"memory_mib": 4096}, {"memory_mb": 4096}),
+        ({"memory_mib": 0, "disk_gib": 0}, {"memory_mb": 0, "local_gb": 0}),
+        ({"cpu": CpuFacts(frozenset({0, 1}), "aarch64")}, {"vcpus": 2, "cpu_info": "aarch64"}),
+        ({"name": "node-b"}, {"name": "node-b"}),
+        (
+            {"hypervisor_type": "KVM", "hypervisor_version": 9},
+            {"hypervisor_type": "KVM", "hypervisor_version": 9},
+        ),
+        # What the driver does not tell now stays.
+        ({"cpu": None, "memory_mib": None, "disk_gib": None}, {}),
+    ],
+)
+def test_what_the_driver_says_is_written_down(
+    said: dict[str, Any], becomes: dict[str, Any]
+) -> None:
+    node, changes = recorded(facts=replace(FACTS, **said))
+    assert node == replace(KNOWN, **becomes, updated_at=NOW if becomes else KNOWN.updated_at)
+    assert changes == (RecordChanges(nodes=(node,)) if becomes else RecordChanges())
+
+
+def test_an_agent_without_an_address_keeps_the_one_that_was_known() -> None:
+    assert recorded(us=replace(US, address=None)) == (KNOWN, RecordChanges())
+    assert recorded(us=replace(US, address="192.0.2.9"))[0].host_ip == "192.0.2.9"
+
+
+def test_a_name_that_only_a_deleted_node_had_is_free() -> None:
+    assert recorded(None, None, namesake=replace(KNOWN, uuid=OTHER, deleted=True))[0].uuid == UUID
+
+
+# --- the lease ------------------------------------------------------------------------------------

@@ -1,10 +1,18 @@
+from dataclasses import replace
+
 import pytest
 from oslo_config import cfg
 
 from agent.conf import options
 from agent.errors import ConfigErrors
+from agent.model.host_units import EncryptionFacts
 from agent.numa.host_policy import HostPolicy
-from agent.tree.policy import Policy, Ratio
+from agent.pci.settings import PciSettings
+from agent.tree import option_warnings
+from agent.tree.children import offered
+from agent.tree.option_warnings import affinity_warning
+from agent.tree.policy import EncryptionPolicy, Policy, Ratio
+from tests.unit.pci.scene import specs
 
 
 def policy(default=None, compute=None) -> Policy:
@@ -107,3 +115,80 @@ def test_a_cpu_is_in_one_set_only():
     assert complaints(cpu_shared_set="0-5", cpu_dedicated_set="2,4-7") == [
         "[compute] cpu_shared_set and cpu_dedicated_set both have CPU 2,4-5"
     ]
+
+
+# --- what an operator is told of options that can be used, but do something else than nova's would ---
+
+
+@pytest.fixture(autouse=True)
+def _no_files_of_nova(tmp_path, monkeypatch):
+    monkeypatch.setattr(option_warnings, "NOVA_PROVIDER_CONFIG", tmp_path)
+
+
+def warnings(driver, **ironic):
+    conf = cfg.ConfigOpts()
+    options.register(conf)
+    conf([], default_config_files=[])
+    for name, value in ironic.items():
+        conf.set_override(name, value, "ironic")
+    return list(
+        option_warnings.option_warnings(
+            conf, driver, Policy.from_options(conf), PciSettings.from_options(conf)
+        )
+    )
+
+
+def test_the_peers_of_an_ironic_compute_service_are_named_with_what_takes_their_place():
+    (told,) = warnings("ironic", peer_list=["a", "b"])
+    assert told.startswith(
+        "[ironic] peer_list = a,b has no effect here: one agent manages all nodes of a "
+        "conductor group and shard"
+    )
+    assert warnings("libvirt", peer_list=["a", "b"]) == []
+
+
+# --- a layout in which nearness means nothing: devices in cells, all CPUs on the root ---
+
+
+NESTED = Policy(layout="nested")
+TOLD = PciSettings(specs=specs({"product_id": "1572"}), report=True)
+
+
+def test_cpus_on_the_root_and_devices_in_cells_are_worth_a_warning():
+    assert "cpu_dedicated_set" in (affinity_warning(NESTED, TOLD) or "")
+
+
+@pytest.mark.parametrize(
+    ("policy", "pci"),
+    [
+        (Policy(layout="flat"), TOLD),
+        (NESTED, replace(TOLD, report=False)),
+        (NESTED, replace(TOLD, specs=())),
+        (Policy(HostPolicy(dedicated=frozenset({1})), layout="nested"), TOLD),
+    ],
+)
+def test_else_there_is_nothing_to_say(policy, pci):
+    assert affinity_warning(policy, pci) is None
+
+
+# --- how many contexts each technique is given ---
+
+
+@pytest.mark.parametrize(
+    ("found", "guests", "expected"),
+    [
+        ({}, 16, {}),
+        ({"sev": 15, "sev_es": 100}, None, {"sev": 15, "sev_es": 100}),
+        ({"sev": 15, "sev_es": 100}, 10, {"sev": 10, "sev_es": 100}),
+        ({"sev": 15, "sev_es": 100}, 0, {"sev_es": 100}),
+        ({"sev": 15, "sev_es": 100, "sev_snp": 100}, None, {"sev": 15, "sev_snp": 100}),
+        ({"sev_es": 100, "sev_snp": 0}, None, {"sev_es": 100}),
+        ({"tdx": 31}, 40, {"tdx": 31}),
+        ({"tdx": 31}, 8, {"tdx": 8}),
+        ({"sev": 0}, 16, {}),
+        ({"sev": None, "sev_es": None}, None, {}),
+        ({"sev": None, "sev_es": None}, 16, {"sev": 16}),
+    ],
+)
+def test_contexts_that_are_offered(found, guests, expected):
+    assert offered(EncryptionFacts(found), EncryptionPolicy(guests)) == expected

@@ -4,8 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from agent.errors import DriverError
 from agent.model.facts import CpuFacts
-from agent.model.topology import Cell, Topology
+from agent.model.topology import Cell, PagePool, Topology
+from drivers.libvirt.capabilities import (
+    CORES_FILE,
+    add_sleeping_cpus,
+    read_capabilities,
+    read_topology,
+    write_topology,
+)
 from drivers.libvirt.raw_capabilities import DeviceAnswer, KernelAnswer, KernelCpus
 from tests.support.libvirt_answers import (
     DEVICES,
@@ -211,3 +219,255 @@ def test_where_the_cells_tell_and_one_of_them_is_garbled_nobody_knows_the_memory
     )
     assert set(found.incomplete) == {"memory", "numa", "traits"}
     assert found.cpu.online == ONLINE
+
+
+# --- dedicated CPUs that sleep ---
+
+
+ALL = frozenset(range(8))
+
+
+def cores(*sets):
+    return tuple(map(frozenset, sets))
+
+
+AWAKE = Topology(
+    (
+        Cell(0, frozenset(range(4)), 1024, siblings=cores({0, 2}, {1, 3}), sockets=frozenset({0})),
+        Cell(
+            1, frozenset(range(4, 8)), 1024, siblings=cores({4, 6}, {5, 7}), sockets=frozenset({1})
+        ),
+    )
+)
+
+
+def seen(*sleeping: int) -> Topology:
+    """What libvirt tells of the same host while these sleep."""
+    gone = frozenset(sleeping)
+    return Topology(
+        tuple(
+            Cell(
+                one.id,
+                one.cpus - gone,
+                one.memory_mib,
+                siblings=tuple(core - gone for core in one.siblings if core - gone),
+                sockets=one.sockets if one.cpus - gone else frozenset(),
+            )
+            for one in AWAKE.cells
+        )
+    )
+
+
+def test_what_was_never_seen_awake_is_on_the_cell_that_the_kernel_tells_and_a_core_of_its_own():
+    first, second = add_sleeping_cpus(
+        seen(3, 5), ALL - {3, 5}, frozenset({3, 5}), {3: 0}, None
+    ).cells
+    assert (first.cpus, first.siblings) == (frozenset(range(4)), cores({0, 2}, {1}, {3}))
+    # Nobody knows where 5 is.
+    assert (second.cpus, second.siblings) == (frozenset({4, 6, 7}), cores({4, 6}, {7}))
+
+
+def test_cores_are_learned_as_cpus_wake_up_in_turn():
+    only_two = add_sleeping_cpus(
+        seen(0, 1, 3), ALL - {0, 1, 3}, frozenset({0, 1, 3}), {0: 0, 1: 0, 3: 0}, None
+    )
+    assert only_two.cells[0].siblings == cores({0}, {1}, {2}, {3})
+    with_zero = add_sleeping_cpus(
+        seen(1, 3), ALL - {1, 3}, frozenset({1, 3}), {1: 0, 3: 0}, only_two
+    )
+    assert with_zero.cells[0].siblings == cores({0, 2}, {1}, {3})
+    assert add_sleeping_cpus(seen(), ALL, frozenset(), {}, with_zero) == AWAKE
+
+
+def test_a_core_that_is_another_one_now_is_forgotten():
+    now = Topology(
+        (Cell(0, frozenset({0, 1, 2}), 1024, siblings=cores({0, 1}, {2})), AWAKE.cells[1])
+    )
+    (cell, _) = add_sleeping_cpus(
+        now,
+        ALL - {3},
+        frozenset({3}),
+        {3: 0},
+        Topology((Cell(0, frozenset(range(4)), 0, siblings=cores({0, 3}, {1, 2})),)),
+    ).cells
+    assert cell.siblings == cores({0, 1}, {2}, {3})
+
+
+def test_a_thread_that_is_offline_for_good_is_in_no_core():
+    assert add_sleeping_cpus(seen(2, 3), ALL - {2, 3}, frozenset({3}), {}, AWAKE).cells[
+        0
+    ].siblings == cores({0}, {1, 3})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"cells": [{}]}',
+        '{"cells": 1}',
+        '{"cells": [{"id": "x", "cpus": [], "siblings": [], "sockets": []}]}',
+    ],
+)
+def test_what_cannot_be_used_of_a_memory_is_left_out(tmp_path, text):
+    (tmp_path / CORES_FILE).write_text(text)
+    assert read_topology(tmp_path) is None
+
+
+def test_a_folder_that_cannot_be_written_loses_only_the_memory(tmp_path):
+    write_topology(tmp_path / "nowhere", AWAKE)
+    assert read_topology(tmp_path / "nowhere") is None
+
+
+# --- the host's CPUs and NUMA cells from its capabilities ---
+
+
+HOST = fixture("capabilities.xml")
+
+
+def cells(xml: str, online: frozenset[int] = ONLINE):
+    return read_capabilities(xml, online).topology
+
+
+def one_cell(inside: str, online: frozenset[int] = frozenset({0, 1})):
+    return cells(
+        f"<capabilities><host><cpu><arch>x86_64</arch></cpu><topology><cells>{inside}</cells></topology></host></capabilities>",
+        online,
+    )
+
+
+def test_sparse_memory_only_and_memoryless_cells_are_all_there_with_their_offline_cpus():
+    reading = cells(HOST)
+    assert reading.faults == ()
+    assert reading.value.cells == (
+        Cell(
+            0,
+            frozenset(range(4)),
+            4095,
+            (PagePool(2048, 512), PagePool(1048576, 1)),
+            {0: 10, 8: 20, 250: 80},
+            (frozenset({0, 2}), frozenset({1, 3})),
+            frozenset({0}),
+        ),
+        Cell(
+            8,
+            frozenset(range(4, 8)),
+            8192,
+            (PagePool(2048, 0),),
+            {},
+            (frozenset({4}), frozenset({5})),
+            frozenset({1}),
+        ),
+        Cell(9, frozenset({8}), 0, (), {}, (frozenset({8}),)),
+        Cell(250, frozenset(), 2048),
+    )
+
+
+def test_siblings_that_are_offline_do_not_count():
+    assert cells(HOST, frozenset({0, 1, 3})).value.cells[0].siblings == (
+        frozenset({0}),
+        frozenset({1, 3}),
+    )
+
+
+def test_an_older_libvirt_tells_no_siblings_sockets_or_distances():
+    reading = one_cell(
+        "<cell id='0'><memory>1048576</memory><cpus><cpu id='0'/><cpu id='1'/></cpus></cell>"
+    )
+    assert reading.value.cells == (
+        Cell(0, frozenset({0, 1}), 1024, siblings=(frozenset({0}), frozenset({1}))),
+    )
+    assert not reading.value.smt
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pools"),
+    [((64, 2048), [2048]), ((4, 64, 2048), [64, 2048]), ((2048,), [2048]), ((), [])],
+)
+def test_ordinary_pages_are_no_pool_whatever_their_size(sizes, pools):
+    pages = "".join(f"<pages unit='KiB' size='{size}'>7</pages>" for size in sizes)
+    assert [
+        pool.size_kib for pool in one_cell(f"<cell id='0'>{pages}</cell>").value.cells[0].pages
+    ] == pools
+
+
+def test_host_without_cells_has_no_topology():
+    assert one_cell("").value is None
+
+
+@pytest.mark.parametrize(
+    ("cell", "what"),
+    [
+        ("<cell/>", "cell without id: nothing is not a number"),
+        ("<cell id='-1'/>", "cell -1: -1 is negative"),
+        ("<cell id='7'/>", "cell 7: listed twice"),
+        (
+            "<cell id='1'><memory unit='GiB'>1</memory></cell>",
+            "cell 1: its memory is in 'GiB', not KiB",
+        ),
+        ("<cell id='1'><memory>much</memory></cell>", "cell 1: memory: 'much' is not a number"),
+        ("<cell id='1'><pages size='x'>1</pages></cell>", "cell 1: pages: 'x' is not a number"),
+        (
+            "<cell id='1'><distances><sibling id='0'/></distances></cell>",
+            "cell 1: distances: nothing is not a number",
+        ),
+        (
+            "<cell id='1'><cpus><cpu id='0'/><cpu id='0'/></cpus></cell>",
+            "cell 1: a CPU is listed twice",
+        ),
+        (
+            "<cell id='1'><cpus><cpu id='0' siblings='1'/></cpus></cell>",
+            "cell 1: the siblings of CPU 0 contradict those of another",
+        ),
+        (
+            (
+                "<cell id='1'><cpus><cpu id='0' siblings='0-1'/><cpu id='1' "
+                "siblings='1'/></cpus></cell>"
+            ),
+            None,
+        ),
+        (
+            (
+                "<cell id='1'><cpus><cpu id='0' siblings='0'/><cpu id='1' "
+                "siblings='0-1'/></cpus></cell>"
+            ),
+            "cell 1: the siblings of CPU 1 contradict",
+        ),
+        (
+            "<cell id='1'><cpus><cpu id='0' siblings='0-99999'/></cpus></cell>",
+            "cell 1: CPU 0: '0-99999' names more than libvirt knows",
+        ),
+        (
+            "<cell id='1'><cpus><cpu id='0' socket_id='one'/></cpus></cell>",
+            "cell 1: CPU 0: socket_id: 'one' is not a number",
+        ),
+        (f"<cell id='1'><cpus>{'<cpu/>' * 65537}</cpus></cell>", "cell 1: it has 65537 CPUs"),
+    ],
+    ids=range(14),
+)
+def test_cell_that_cannot_be_understood_is_set_aside_and_the_others_stay(cell, what):
+    reading = one_cell(f"<cell id='7'><memory>2048</memory></cell>{cell}")
+    assert Cell(7, frozenset(), 2) in reading.value.cells
+    assert (len(reading.value.cells), len(reading.faults)) == ((1, 1) if what else (2, 0))
+    assert all(fault.startswith(f"capabilities: {what}") for fault in reading.faults)
+
+
+@pytest.mark.parametrize(
+    ("xml", "what"),
+    [
+        ("<capabilities/>", "no <host>"),
+        ("<capabilities><host/></capabilities>", "no architecture"),
+        (HOST[:-40], "malformed XML"),
+        ("<domain/>", "not 'capabilities'"),
+    ],
+    ids=("no-host", "no-arch", "cut-off", "another"),
+)
+def test_capabilities_that_cannot_be_understood_at_all(xml, what):
+    with pytest.raises(DriverError, match=what):
+        read_capabilities(xml, ONLINE)
+
+
+def test_more_cells_than_there_can_be_are_none():
+    reading = one_cell("<cell/>" * 4097)
+    assert (reading.value.cells, reading.faults) == ((), ("capabilities: 4097 cells",))

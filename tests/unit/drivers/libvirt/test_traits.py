@@ -4,14 +4,19 @@ import os_traits
 import pytest
 
 from agent.errors import DriverError
-from drivers.libvirt.domain_capabilities import read_emulators
+from agent.model.host_units import EncryptionFacts
+from agent.tree.children import offered
+from agent.tree.policy import EncryptionPolicy
+from drivers.libvirt.domain_capabilities import Emulator, Sev, read_emulators, read_encryption
+from drivers.libvirt.raw_capabilities import KernelAnswer
 from drivers.libvirt.traits import (
+    compute_capabilities,
     emulator_traits,
     expanded_features,
     feature_traits,
     with_flags,
 )
-from tests.support.libvirt_answers import fixture
+from tests.support.libvirt_answers import answers, fixture
 
 OLD, NEW = (8_000_000, 6_002_000), (10_004_000, 8_002_000)
 
@@ -159,3 +164,127 @@ def test_one_emulator_that_cannot_be_understood_is_set_aside():
     assert [one.architecture for one in reading.value] == ["x86_64"]
     assert len(reading.faults) == 1
     assert reading.faults[0].startswith("domain capabilities of x86_64 pc: malformed XML")
+
+
+# --- what a compute service on libvirt can do ---
+
+
+LOADER = (
+    "<domainCapabilities><os><loader supported='yes'><enum "
+    "name='secure'>{}</enum></loader></os></domainCapabilities>"
+)
+
+
+def secure(*values):
+    return LOADER.format("".join(f"<value>{one}</value>" for one in values))
+
+
+@pytest.mark.parametrize(
+    ("version", "firmware", "addresses"),
+    [(8_000_000, False, False), (8_006_000, True, False), (8_007_000, True, True)],
+)
+def test_what_came_with_a_later_libvirt(version, firmware, addresses):
+    found = compute_capabilities(answers(libvirt_version=version), [], file_backed_memory=False)
+    assert found["COMPUTE_SECURITY_STATELESS_FIRMWARE"] is firmware
+    assert (
+        found["COMPUTE_ADDRESS_SPACE_PASSTHROUGH"]
+        is found["COMPUTE_ADDRESS_SPACE_EMULATED"]
+        is addresses
+    )
+    assert found["COMPUTE_TRUSTED_CERTS"] is True
+    assert found["COMPUTE_SAME_HOST_COLD_MIGRATE"] is False
+
+
+def test_secure_boot_is_what_some_emulator_says_and_unknown_where_none_does():
+    trait = "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
+    both = {("x86_64", "pc"): secure("no"), ("x86_64", "q35"): secure("no", "yes")}
+    assert (
+        compute_capabilities(answers(domain_capabilities=both), [], file_backed_memory=False)[trait]
+        is True
+    )
+    assert (
+        compute_capabilities(
+            answers(
+                domain_capabilities={("x86_64", "pc"): secure("no"), ("x86_64", "q35"): "<broken"}
+            ),
+            [],
+            file_backed_memory=False,
+        )[trait]
+        is False
+    )
+    assert trait not in compute_capabilities(
+        answers(domain_capabilities={}), [], file_backed_memory=False
+    )
+
+
+# --- encrypted guests: what the kernel switched on, and what libvirt can give ---
+
+
+SEV = Emulator("x86_64", sev=Sev(15, 100))
+ON = {"sev": "Y\n", "sev_es": "1"}
+
+
+UNCOUNTED = Emulator("x86_64", sev=Sev(None, None))
+ALL = {**ON, "sev_snp": "Y", "tdx": "Y"}
+
+
+@pytest.mark.parametrize(
+    ("switches", "emulators", "capacities", "contexts"),
+    [
+        (ON, (SEV,), None, {"sev": 15, "sev_es": 100}),
+        # What libvirt does not count the kernel does.
+        (ON, (UNCOUNTED,), "sev 9\nsev_es 410\n", {"sev": 9, "sev_es": 410}),
+        (ON, (UNCOUNTED,), "sev 9\n", {"sev": 9, "sev_es": 0}),
+        (ON, (UNCOUNTED,), None, {"sev": None, "sev_es": None}),
+        # Without domain capabilities the kernel alone is believed.
+        (ON, (), "sev 9\nsev_es 410", {"sev": 9, "sev_es": 410}),
+        # A newer libvirt says what it can protect.
+        (
+            ALL,
+            (Emulator("x86_64", sev=Sev(1, 2), launch_security=frozenset({"sev"})),),
+            None,
+            {"sev": 1, "sev_es": 2},
+        ),
+        (
+            ALL,
+            (Emulator("x86_64", launch_security=frozenset({"tdx"})),),
+            "tdx 31",
+            {"tdx": 31},
+        ),
+        # Contexts of SEV are none of TDX.
+        ({"tdx": "Y"}, (SEV,), "tdx 31", {"tdx": 31}),
+        # No parameter, off, no emulator that has it, no protection that is listed.
+        ({}, (SEV,), None, {}),
+        ({"sev": "N", "sev_es": "0"}, (SEV,), None, {}),
+        (ON, (Emulator("x86_64"),), None, {}),
+        (ON, (Emulator("x86_64", sev=Sev(1, 1), launch_security=frozenset()),), None, {}),
+    ],
+)
+def test_a_technique_has_the_contexts_that_libvirt_or_the_kernel_says(
+    switches, emulators, capacities, contexts
+):
+    reading = read_encryption(KernelAnswer(switches, capacities), emulators)
+    assert reading.faults == ()
+    assert (reading.value.contexts if reading.value else {}) == contexts
+
+
+def test_sev_snp_has_the_contexts_of_sev_es_which_is_left_none():
+    reading = read_encryption(KernelAnswer({**ON, "sev_snp": "Y"}), (SEV,))
+    assert offered(EncryptionFacts(reading.value.contexts), EncryptionPolicy()) == {
+        "sev": 15,
+        "sev_snp": 100,
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (KernelAnswer({"sev": "maybe"}), "the kernel's parameter sev: 'maybe' is neither Y nor N"),
+        (KernelAnswer(ON, "sev"), "misc.capacity: 'sev' is not a list"),
+    ],
+    ids=("switch", "capacity"),
+)
+def test_texts_of_the_kernel_that_make_no_sense_are_named(answer, what):
+    reading = read_encryption(answer, (SEV,))
+    assert reading.value is None
+    assert reading.faults[0].startswith(what)

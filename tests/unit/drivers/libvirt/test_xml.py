@@ -1,8 +1,12 @@
 """XML that is not to be trusted."""
 
+import threading
+import time
+
 import pytest
 
 from agent.errors import DriverError
+from drivers.libvirt.binding import Debouncer
 from drivers.libvirt.xml import (
     DEEPEST,
     LARGEST,
@@ -16,6 +20,7 @@ from drivers.libvirt.xml import (
     number,
     parse,
 )
+from tests.support.service_manager import until
 
 
 def nested(depth: int) -> str:
@@ -180,3 +185,37 @@ def test_amounts_that_are_none_are_refused():
 
 def test_what_a_guest_takes_is_rounded_up():
     assert [mib_up(kib) for kib in (0, 1, 1024, 1025)] == [0, 1, 1, 2]
+
+
+# --- things told later ---
+
+
+LATER = 0.2
+
+
+def test_what_is_cancelled_or_put_again_is_not_told_before():
+    told = []
+    delayed = Debouncer(LATER, lambda: told.append(time.monotonic()))
+    delayed.put("cancelled")
+    delayed.put("again")
+    time.sleep(LATER / 2)
+    delayed.cancel("cancelled")
+    delayed.cancel("unknown")
+    put = time.monotonic()
+    delayed.put("again")
+    until(lambda: told)
+    time.sleep(2 * LATER)
+    assert len(told) == 1
+    assert told[0] - put >= LATER
+    delayed.close()
+
+
+def test_at_the_end_nothing_more_is_told_and_its_thread_ends():
+    before, told = threading.active_count(), []
+    delayed = Debouncer(LATER, lambda: told.append(1))
+    delayed.put("one")
+    delayed.close()
+    delayed.put("two")
+    assert threading.active_count() == before
+    time.sleep(1.5 * LATER)
+    assert told == []

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import distribution
 from typing import Any
 
 from oslo_config import cfg, types
@@ -29,17 +29,14 @@ def catalogue(*, local: bool = False) -> OptionsByGroup:
     ``local``, those of the agent only.
     """
     own = agent_options.by_group()
-    return own if local else [*log_options(), *own, *keystoneauth_options()]
-
-
-keystoneauth_options = cache(agent_options.keystoneauth_options)
-"""Cached, because keystoneauth looks its plugins up among those of all installed distributions."""
+    return own if local else [*log_options(), *own, *agent_options.keystoneauth_options()]
 
 
 @cache
 def log_options() -> OptionsByGroup:
     """Return the options of oslo.log, from the entry point where it publishes them."""
-    (published,) = entry_points(group="oslo.config.opts", name="oslo.log")
+    # Of one distribution, because a search of all takes long.
+    published, *_ = distribution("oslo.log").entry_points.select(group="oslo.config.opts")
     found: OptionsByGroup = published.load()()
     return found
 

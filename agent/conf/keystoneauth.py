@@ -21,10 +21,8 @@ def register(conf: cfg.ConfigOpts, group: str, defaults: Defaults) -> None:
         conf.set_default(name, default, group)
 
 
-def sample_options(defaults: Defaults) -> list[cfg.Opt]:
-    """Return the same options, with those of the password plugin, for the sample file and the
-    reference.
-    """
+def options(defaults: Defaults) -> list[cfg.Opt]:
+    """Return the same options."""
     adapter, session = (
         loading.get_adapter_conf_options(include_deprecated=False),
         loading.get_session_conf_options(),
@@ -34,5 +32,10 @@ def sample_options(defaults: Defaults) -> list[cfg.Opt]:
         *session,
         *adapter,
         *loading.get_auth_common_conf_options(),
-        *loading.get_auth_plugin_conf_options("password"),
     ]
+
+
+def password_options() -> list[cfg.Opt]:
+    """Return the options of the password plugin, for the sample file and the reference."""
+    found: list[cfg.Opt] = loading.get_auth_plugin_conf_options("password")
+    return found

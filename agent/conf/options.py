@@ -71,16 +71,21 @@ def register(conf: cfg.ConfigOpts, *, local: bool = False) -> None:
 
 
 def keystoneauth_options() -> list[tuple[str | None, list[cfg.Opt]]]:
-    """Return the options of keystoneauth, for all sections that have them."""
+    """Return the options of keystoneauth but for those of authentication plugins, for all sections
+    that have them.
+    """
     # Imported here for the reason given in register.
     from agent.conf import keystoneauth
 
-    return [(group, keystoneauth.sample_options(defaults)) for group, defaults in SERVICES.items()]
+    return [(group, keystoneauth.options(defaults)) for group, defaults in SERVICES.items()]
 
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
     """Return all options by group, for oslo.config's generators."""
+    # Imported here for the reason given in register.
+    from agent.conf import keystoneauth
+
     groups = {group: list(options) for group, options in GROUPS.items()}
     for group, options in keystoneauth_options():
-        groups[group] += options
+        groups[group] += [*options, *keystoneauth.password_options()]
     return list(groups.items())

@@ -48,7 +48,7 @@ def test_every_older_name_that_nova_still_reads_is_read_for_every_option() -> No
         ]
         for group, options in (
             *agent_options.by_group(),
-            *agent_options.keystoneauth_options(),
+            *agent_options.list_opts(),
             (devices.type_group(TYPE), devices.type_options(TYPE)),
             (neutron.physnet_group(NETWORK), [neutron.NUMA_NODES]),
         )

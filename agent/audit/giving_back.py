@@ -21,7 +21,6 @@ from agent.model.report import METHODS, NodeReport, Report
 from agent.placement.allocations.change import remove_from
 from agent.placement.allocations.checks import ConsumerNotFound
 from agent.placement.client import PlacementClient
-from agent.tracker.claim_usage import device_uses
 from agent.tracker.node_state import NodeState
 from agent.tree.cell_tree import is_cell_name, page_size
 from agent.tree.reported_cards import MARKER, card_of
@@ -211,7 +210,10 @@ def _is_all_own(client: PlacementClient, card: ProviderUuid, own: Ownership) -> 
 
 def _known(records: NodeState | None) -> frozenset[ConsumerUuid]:
     """Return the consumers that the records of a node mention. Others may be another service's."""
-    return device_uses(records).known if records is not None else frozenset()
+    if records is None:
+        return frozenset()
+    claimed = (claim.instance for claim in records.claims.values())
+    return frozenset({*claimed, *records.instances, *records.migrations})
 
 
 def _release(

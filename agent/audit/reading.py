@@ -146,12 +146,22 @@ class Reader:
             dry_run=run.options.dry_run,
         )
         view = with_observed_guests(view, clock.now()) if self.context.observes else view
-        of_options = (
-            *lost_devices(view.state, facts, reported=self.context.pci.report),
-            *unreservable_pages(facts, policy.host),
-            *nothing_left(facts, policy.reserved_memory_mib),
-        )
-        return replace(view, drift=(*view.drift, *of_options)) if of_options else view
+        state, drift = view.state, [*view.drift]
+        if facts.complete("pci"):
+            drift += lost_devices(
+                state.devices,
+                state.claims,
+                state.host.moved_devices.values(),
+                facts.pci or (),
+                facts.name,
+                reported=self.context.pci.report,
+            )
+        if facts.numa is not None and facts.complete("numa"):
+            drift += unreservable_pages(facts.numa, policy.host)
+        reserved = policy.reserved_memory_mib
+        if facts.complete("memory") and facts.memory_mib and facts.memory_mib == reserved:
+            drift.append(nothing_left(facts.name, reserved))
+        return replace(view, drift=tuple(drift)) if len(drift) > len(view.drift) else view
 
     def note_reserved(self, records: NodeView, *, dry_run: bool) -> NodeView:
         """Write to the records what Placement has as reserved of the PCI providers, because
@@ -271,9 +281,10 @@ class Reader:
         assert run.records is not None
         run.records = self.note_reserved(run.records, dry_run=run.options.dry_run)
         facts, records, policy = run.facts, run.records, self.context.policy
+        state = records.state
         asks = self._asks(exclusive=facts.exclusive)
         if policy.mdev.types:
-            mdev = with_promised(policy.mdev, records.state, facts)
+            mdev = with_promised(policy.mdev, state.claims.values(), facts.mdev or ())
             policy = replace(policy, mdev=self._with_allocated(run.client, mdev, facts))
         return Observation(
             **self._of_tree(run.client, asks=asks),
@@ -282,8 +293,8 @@ class Reader:
             facts=facts,
             compute_capabilities=compute_capabilities,
             records=records,
-            uses=device_uses(records.state),
-            places=guest_places(records.state, facts.domains or ()),
+            uses=device_uses(state.devices, state.claims, state.instances, state.migrations),
+            places=guest_places(state.claims.values(), facts.domains or ()),
             policy=policy,
             last=last,
             asks=asks,

@@ -3,16 +3,16 @@ each device, cell and mediated device, and what of each card is withheld from th
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import os_resource_classes as orc
 
-from agent.model.claim import Claim
+from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRecord, PciAddress
 from agent.model.facts import HostFacts
 from agent.model.host_units import MdevParent, MdevSource
-from agent.model.instance import PlacedCell
+from agent.model.instance import Instance, PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
 from agent.model.provider_tree import ProviderTree
@@ -70,7 +70,9 @@ def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping
         if tree.exists(name := cell_name(tree.name_of(root), number)):
             amounts[tree.provider(name).uuid] = counts
     cards = Counter(
-        device_provider_name(tree.name_of(root), use.card) for use in device_uses(state).uses
+        device_provider_name(tree.name_of(root), PciAddress.parse(device.card))
+        for device in state.devices.values()
+        if device.holder in state.claims
     )
     for provider in device_providers(tree, root):
         if (counted := device_class(provider)) is not None:
@@ -132,30 +134,36 @@ def with_counting_providers(
     """Return the state with the providers that count the node's devices, cells and mediated
     devices. Parents of mediated devices that the driver did not report stay as they were.
     """
-    known = facts.complete("mdev") or not policy.mdev.types
-    mdevs = _mdev_sources(state, facts, present, policy) if known else state.host.mdevs
-    return state.counted_by(
-        _device_providers(state, present), _cell_providers(state, present, policy), mdevs
+    node, name, mdevs = state.node.uuid, state.node.name, state.host.mdevs
+    if facts.complete("mdev") or not policy.mdev.types:
+        parents, claims = facts.mdev or (), state.claims.values()
+        mdevs = _mdev_sources(node, name, claims, parents, present, policy)
+    return replace(
+        state,
+        host=replace(
+            state.host,
+            device_providers=_device_providers(node, name, state.devices, present),
+            cell_providers=_cell_providers(node, name, state.cells, present, policy),
+            mdevs=mdevs,
+        ),
     )
 
 
-def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, ProviderUuid]:
+def _device_providers(
+    root: ProviderUuid, node: str, devices: Mapping[str, DeviceRecord], present: ProviderTree
+) -> dict[str, ProviderUuid]:
     """Return the provider that counts each device: the one that Placement has, or the one that this
-    pass creates, because claims come before the next pass.
+    pass creates, because claims come before the next pass. ``root``: the uuid of ``node``.
 
     Cards that are gone are included by their addresses: a guest with an allocation of such a card
     must not get another device instead.
     """
-    root, names = (
-        state.node.uuid,
-        {
-            address: device_provider_name(state.node.name, device.parent or device.address)
-            for address, device in state.devices.items()
-        },
-    )
+    names = {
+        address: device_provider_name(node, device.parent or device.address)
+        for address, device in devices.items()
+    }
     counting = {
-        address: uuid_of_child(present, root, name, state.node.name)
-        for address, name in names.items()
+        address: uuid_of_child(present, root, name, node) for address, name in names.items()
     }
     children = (
         map(present.provider, present.get_provider_uuids(root)) if present.exists(root) else ()
@@ -164,43 +172,39 @@ def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, Prov
     gone = {
         str(card): provider.uuid
         for provider in children
-        if (card := card_of(provider.name, state.node.name)) is not None
+        if (card := card_of(provider.name, node)) is not None
         and provider.uuid not in counting.values()
     }
     return {**gone, **counting}
 
 
 def _cell_providers(
-    state: NodeState, present: ProviderTree, policy: Policy
+    root: ProviderUuid,
+    node: str,
+    cells: Iterable[HostCell],
+    present: ProviderTree,
+    policy: Policy,
 ) -> dict[ProviderUuid, int]:
     """Return the cell that each provider counts, existing or created by this pass.
 
     Where the root counts all cells, these are the cell providers that are left of a nested layout,
     because the scheduler allocates from them until they are gone.
     """
-    root = state.node.uuid
     nested = choose_layout(policy, present, root) == "nested"
-    names = {cell.id: cell_name(state.node.name, cell.id) for cell in state.cells}
+    names = {cell.id: cell_name(node, cell.id) for cell in cells}
     return {
-        uuid_of_child(present, root, name, state.node.name): number
+        uuid_of_child(present, root, name, node): number
         for number, name in names.items()
         if nested or present.exists(name)
     }
 
 
-def with_promised(policy: MdevPolicy, state: NodeState, facts: HostFacts) -> MdevPolicy:
+def with_promised(
+    policy: MdevPolicy, claims: Iterable[Claim], parents: Iterable[MdevParent]
+) -> MdevPolicy:
     """Return the policy of mediated devices with those that claims have and that are not made."""
     if not policy.types:
         return policy
-    return replace(policy, promised=promised_mdevs(state.claims.values(), facts.mdev or ()))
-
-
-def promised_mdevs(
-    claims: Iterable[Claim], parents: Iterable[MdevParent]
-) -> Mapping[tuple[str, str], int]:
-    """Return by parent and type how many mediated devices ``claims`` have there that are not made
-    yet.
-    """
     claimed = Counter[tuple[str, str, ConsumerUuid | None]]()
     for claim in claims:
         for share in claim.mdevs:
@@ -212,17 +216,20 @@ def promised_mdevs(
     missing = Counter[tuple[str, str]]()
     for (parent, kind, guest), count in claimed.items():
         missing[parent, kind] += max(count - made[parent, kind, guest], 0)
-    return dict(+missing)
+    return replace(policy, promised=dict(+missing))
 
 
 def _mdev_sources(
-    state: NodeState, facts: HostFacts, present: ProviderTree, policy: Policy
+    root: ProviderUuid,
+    node: str,
+    claims: Iterable[Claim],
+    parents: Collection[MdevParent],
+    present: ProviderTree,
+    policy: Policy,
 ) -> tuple[MdevSource, ...]:
-    """Return the parents of mediated devices, with the providers that count them, existing or
+    """Return the ``parents`` of mediated devices, with the providers that count them, existing or
     created by this pass.
     """
-    root = state.node.uuid
-    node = state.node.name
 
     def provider(parent: MdevParent, resource_class: str) -> ProviderUuid:
         name = parent.provider_name(node)
@@ -245,7 +252,7 @@ def _mdev_sources(
                 if mdev.owner is not None and mdev.type == kind.name
             ),
         )
-        for parent, kind, total in with_promised(policy.mdev, state, facts).dealt(facts.mdev or ())
+        for parent, kind, total in with_promised(policy.mdev, claims, parents).dealt(parents)
         # What is allocated of the root does not say that it is of a parent that offers nothing.
         if total or kind.resource_class not in policy.on_root
     )
@@ -354,30 +361,34 @@ def _noted(row: DeviceRecord, seen: ReservedOfCard | None) -> DeviceRecord:
     return as_seen if seen.reserved != row.reserved or seen.generation < row.reserved_at else row
 
 
-def device_uses(state: NodeState) -> DeviceUses:
+def device_uses(
+    devices: Mapping[str, DeviceRecord],
+    claims: Mapping[str, Claim],
+    instances: Mapping[ConsumerUuid, Instance],
+    migrations: Mapping[ConsumerUuid, Migration],
+) -> DeviceUses:
     """Return the devices in use and the consumers that are settled, busy or known."""
     moving = {
         claim.instance
-        for claim in state.claims.values()
+        for claim in claims.values()
         if claim.half != "only" or claim.state != "consumed"
     }
-    settled = {claim.instance for claim in state.claims.values()} - moving
+    claimed = {claim.instance for claim in claims.values()}
+    settled = claimed - moving
     held = [
-        (device, state.claims[device.holder].instance)
-        for device in state.devices.values()
-        if device.holder is not None and device.holder in state.claims
+        (device, claims[device.holder].instance)
+        for device in devices.values()
+        if device.holder is not None and device.holder in claims
     ]
-    busy = {
-        instance.uuid for instance in state.instances.values() if instance.task_state is not None
-    } | {migration.instance for migration in state.migrations.values() if not migration.ended}
-    known = frozenset(
-        {*(claim.instance for claim in state.claims.values()), *state.instances, *state.migrations}
-    )
+    busy = {instance.uuid for instance in instances.values() if instance.task_state is not None} | {
+        migration.instance for migration in migrations.values() if not migration.ended
+    }
+    known = frozenset({*claimed, *instances, *migrations})
     return DeviceUses(
         tuple(_use(device, owner) for device, owner in held),
         frozenset(settled),
         frozenset(busy),
-        withheld_of_cards(state.devices),
+        withheld_of_cards(devices),
         known,
     )
 

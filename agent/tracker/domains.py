@@ -11,8 +11,8 @@ from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain, DomainState
 from agent.model.finding import Drift
 from agent.model.instance import BUILT, Amounts, Instance, PlacedCell, TaskState
-from agent.model.names import ConsumerUuid, number_of, printable
-from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges, RecordedConsumers
+from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
+from agent.model.node_records import RecordChanges, RecordedConsumers
 from agent.tracker import nova_commands
 from agent.tracker.node_drift import offline_cpus, overcommitted, overdrawn_pages, recorded_anew
 from agent.tracker.node_state import NodeState, NodeView
@@ -21,7 +21,7 @@ from agent.tracker.stored_state import NO_CHANGES
 from agent.tree.reshape.allocation_editor import GuestPlaces
 
 
-def guest_places(state: NodeState | None, domains: Iterable[Domain]) -> GuestPlaces:
+def guest_places(claims: Iterable[Claim], domains: Iterable[Domain]) -> GuestPlaces:
     """Return the cells of each guest. What a moving guest leaves at its source is held by its
     migration.
     """
@@ -29,12 +29,7 @@ def guest_places(state: NodeState | None, domains: Iterable[Domain]) -> GuestPla
         guest.uuid: guest.cells for guest in domains
     }
     moving: dict[ConsumerUuid, ConsumerUuid] = {}
-    claims = (
-        sorted(state.claims.values(), key=lambda claim: claim.half != "old")
-        if state is not None
-        else ()
-    )
-    for claim in claims:
+    for claim in sorted(claims, key=lambda claim: claim.half != "old"):
         if claim.purpose == "devices":
             continue
         if claim.half == "old" and claim.migration is not None:
@@ -80,29 +75,14 @@ def known_guests(
     )
 
 
-def unrecorded_guests(records: NodeRecords, domains: Sequence[Domain]) -> list[Domain]:
-    """Return the guests that the node's own records do not mention."""
-    known = known_guests(records.claims, records.instances, records.migrations)
-    return [guest for guest in domains if guest.uuid not in known]
-
-
-def is_on_other_node(node: ComputeNode, owner: Instance | None) -> bool:
-    """Return whether a guest is counted on another node of the same host."""
+def is_on_other_node(owner: Instance | None, host: str, node: ProviderUuid) -> bool:
+    """Return whether a guest is counted on another node of ``host`` than ``node``."""
     return (
         owner is not None
         and not owner.removed
-        and owner.host == node.host
-        and owner.node not in (None, node.uuid)
+        and owner.host == host
+        and owner.node not in (None, node)
     )
-
-
-def orphans(records: NodeRecords, domains: Sequence[Domain], owners: Owners) -> list[Domain]:
-    """Return the guests that no node counts. Those of this host's other nodes are counted there."""
-    return [
-        guest
-        for guest in unrecorded_guests(records, domains)
-        if not is_on_other_node(records.node, owners.get(guest.uuid))
-    ]
 
 
 def guest_amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
@@ -170,17 +150,17 @@ def unreadable_origins(domains: Sequence[Domain]) -> Iterator[Drift]:
 
 
 def missing_guests(
-    records: NodeRecords, domains: Sequence[Domain], taken_at: float
+    claims: Iterable[Claim],
+    instances: Mapping[ConsumerUuid, Instance],
+    domains: Sequence[Domain],
+    taken_at: float,
 ) -> Iterator[Drift]:
     """Yield a drift for each guest that should be here, running or not, and is not shown.
 
     Skips guests whose claim was changed after the facts were taken, at ``taken_at``.
     """
-    shown, instances = (
-        {guest.uuid for guest in domains},
-        {instance.uuid: instance for instance in records.instances},
-    )
-    for claim in (claim for claim in records.claims if claim.purpose != "devices"):
+    shown = {guest.uuid for guest in domains}
+    for claim in (claim for claim in claims if claim.purpose != "devices"):
         known = instances.get(claim.instance)
         if (
             known is None
@@ -288,7 +268,7 @@ def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> Gu
                 None,
             )
             seen.append(ObservedGuest(guest, "known", claim))
-        elif is_on_other_node(state.node, owner):
+        elif is_on_other_node(owner, state.node.host, state.node.uuid):
             seen.append(ObservedGuest(guest, "elsewhere"))
         elif refusals := (*_doubts(guest, owner, others), *contradictions(state, guest)):
             seen.append(ObservedGuest(guest, "refused", refusals=refusals))
@@ -349,7 +329,7 @@ def with_observed_guests(view: NodeView, now: float) -> NodeView:
             *drift,
             *unreadable_origins(view.state.host.guests),
             *overcommitted(state.node, state.host.reserved, state.used),
-            *offline_cpus(state, holders),
-            *overdrawn_pages(state, holders),
+            *offline_cpus(state.cells, holders, state.node.uuid),
+            *overdrawn_pages(state.cells, holders, state.node.uuid, state.node.name),
         ),
     )

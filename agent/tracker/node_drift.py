@@ -10,17 +10,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from agent.errors import ConfigError
-from agent.model.devices import DeviceRecord
-from agent.model.facts import Domain, HostFacts
+from agent.model.claim import Claim
+from agent.model.devices import DeviceRecord, PciDevice
+from agent.model.facts import CpuFacts, Domain
 from agent.model.finding import Drift
+from agent.model.host_units import UnitRecord
 from agent.model.instance import Amounts, PlacedCell
 from agent.model.inventory import capacity
-from agent.model.names import ConsumerUuid, name_first, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.node_records import ComputeNode, RecordChanges
-from agent.model.topology import format_cpu_list
+from agent.model.topology import Topology, format_cpu_list
+from agent.numa.host import HostCell
 from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus
 from agent.tracker import nova_commands
-from agent.tracker.node_state import NodeState
+from agent.tracker.node_state import NodeState, mediated_parts
 from agent.tracker.seen_guest import Refusal, contradictions
 from agent.tracker.verdicts import free_device
 
@@ -33,18 +36,21 @@ HolderOfCells = tuple[str, tuple[PlacedCell, ...]]
 """How messages call a guest, and its cells."""
 
 
-def moved_devices(state: NodeState, facts: HostFacts, before: Collection[str]) -> dict[str, str]:
+def moved_devices(
+    devices: Mapping[str, DeviceRecord],
+    claims: Mapping[str, Claim],
+    here: Mapping[str, PciDevice],
+    domains: Iterable[Domain],
+    before: Collection[str],
+) -> dict[str, str]:
     """Return the devices that guests on record have, by the addresses where they are now: present
     to recorded address. Devices that are gone are left out.
 
     A device is where the hypervisor shows its guest with another device of the kind, or else where
     the only free device of the kind with the same slot and function is. Nothing moved to an address
-    of ``before``: another device was there.
+    of ``before``: another device was there. ``here``: the devices of the host, by address.
     """
-    if facts.pci is None or not facts.complete("pci"):
-        return {}
-    here = {str(device.address): device for device in facts.pci}
-    held = {row.address: row for row in state.devices.values() if row.holder in state.claims}
+    held = {row.address: row for row in devices.values() if row.holder in claims}
     lost = [
         row
         for row in held.values()
@@ -52,10 +58,10 @@ def moved_devices(state: NodeState, facts: HostFacts, before: Collection[str]) -
     ]
     if not lost:
         return {}
-    guests = {guest.uuid: guest for guest in facts.domains or ()}
+    guests = {guest.uuid: guest for guest in domains}
     found: dict[str, str] = {}
     for row in sorted(lost, key=lambda row: row.address):
-        guest = guests.get(state.claims[row.holder or ""].instance)
+        guest = guests.get(claims[row.holder or ""].instance)
         shown = [str(address) for address in guest.devices] if guest is not None else []
         alike = [
             address
@@ -63,14 +69,16 @@ def moved_devices(state: NodeState, facts: HostFacts, before: Collection[str]) -
             if address not in found and address not in held and row.is_like(device)
         ]
         places = [address for address in alike if address in shown] or _same_slot(
-            row, [address for address in alike if address not in before], state
+            row, [address for address in alike if address not in before], devices
         )
         if places:
             found[places[0]] = row.address
     return found
 
 
-def _same_slot(row: DeviceRecord, alike: Iterable[str], state: NodeState) -> list[str]:
+def _same_slot(
+    row: DeviceRecord, alike: Iterable[str], devices: Mapping[str, DeviceRecord]
+) -> list[str]:
     """Return the only one of these addresses that has the slot and function of ``row`` and that is
     offered; none if there are several.
     """
@@ -79,7 +87,7 @@ def _same_slot(row: DeviceRecord, alike: Iterable[str], state: NodeState) -> lis
         address
         for address in alike
         if address.rpartition(":")[2] == slot
-        and (other := state.devices.get(address)) is not None
+        and (other := devices.get(address)) is not None
         and other.serves == "guests"
     ]
     return found if len(found) == 1 else []
@@ -88,23 +96,37 @@ def _same_slot(row: DeviceRecord, alike: Iterable[str], state: NodeState) -> lis
 # --- drift ----------------------------------------------------------------------------------------
 
 
-def hardware_drift(state: NodeState) -> Iterator[Drift]:
-    """Yield the drift of everything that changed of the hardware under guests on record."""
-    yield from _moved_drift(state)
+def drift_of_records(state: NodeState, policy: HostPolicy) -> Iterator[Drift]:
+    """Yield the drift of the node's records that does not depend on how they were before."""
+    node, devices, claims = state.node, state.devices, state.claims
     holders = {
         claim.instance: (f"instance {claim.instance}", claim.cells)
-        for claim in state.claims.values()
+        for claim in claims.values()
         if claim.purpose != "devices"
     }
-    yield from offline_cpus(state, holders)
-    yield from overdrawn_pages(state, holders)
+    yield from _lost_units(state.units.values(), claims, node.name)
+    yield from _withdrawn_cpus(policy, claims.values(), node.uuid, node.name)
+    yield from _moved_drift(state.host.moved_devices, devices, claims, state.displaced, state.cells)
+    yield from offline_cpus(state.cells, holders, node.uuid)
+    yield from overdrawn_pages(state.cells, holders, node.uuid, node.name)
+    yield from overcommitted(node, state.host.reserved, state.used)
+    if mediated := state.mediated:
+        yield from _used_twice(devices, claims, mediated, node.uuid)
 
 
-def _moved_drift(state: NodeState) -> Iterator[Drift]:
-    """Yield one drift for all cells and devices that moved under guests."""
-    moved = state.host.moved_devices
+def _moved_drift(
+    moved: Mapping[str, str],
+    devices: Mapping[str, DeviceRecord],
+    claims: Mapping[str, Claim],
+    displaced: Collection[str],
+    cells: Iterable[HostCell],
+) -> Iterator[Drift]:
+    """Yield one drift for all cells and devices that moved under guests. ``moved``: see
+    :func:`moved_devices`.
+    """
+    held = [claims[claim] for claim in sorted(displaced)]
     parts = [
-        *_moved_cells(state),
+        *_moved_cells(held, cells),
         *(
             f"device {old} may be at {new} now"
             for new, old in sorted(moved.items(), key=lambda pair: pair[1])
@@ -112,27 +134,27 @@ def _moved_drift(state: NodeState) -> Iterator[Drift]:
     ]
     if not parts:
         return
-    holders = [state.devices[old].holder or "" for old in moved.values()]
-    guests = sorted({state.claims[one].instance for one in (*state.displaced, *holders)})
+    held += [claims[devices[old].holder or ""] for old in moved.values()]
+    guests = sorted({claim.instance for claim in held})
     yield Drift(
         "guest-conflict",
         "warning",
         "the hardware changed under guests on record: "
         f"{name_first(parts, separator='; ')}; guests: {name_first(guests)}",
         MOVED_REMEDY,
-        state.node.uuid,
+        held[0].node,
         guests[0] if len(guests) == 1 else None,
     )
 
 
-def _moved_cells(state: NodeState) -> Iterator[str]:
+def _moved_cells(displaced: Iterable[Claim], present: Iterable[HostCell]) -> Iterator[str]:
     """Yield which CPUs of which cells are on other cells now, and which cells are gone."""
-    now = {cpu: cell.id for cell in state.cells for cpu in cell.cpus}
-    ids = {cell.id for cell in state.cells}
+    now = {cpu: cell.id for cell in present for cpu in cell.cpus}
+    ids = {cell.id for cell in present}
     cpus: dict[tuple[int, int], set[int]] = defaultdict(set)
     gone: set[int] = set()
-    for claim in sorted(state.displaced):
-        for placed in state.claims[claim].cells:
+    for claim in displaced:
+        for placed in claim.cells:
             before = placed.host_cell
             for cpu in placed.pinned_cpus:
                 if now.get(cpu, before) != before:
@@ -197,15 +219,19 @@ def _enough_ratio(kind: str, offered: int, taken: int) -> str:
     return f"; or if the host bears it: set [DEFAULT] {kind}_allocation_ratio = {ratio:g}"
 
 
-def used_twice(state: NodeState) -> Iterator[Drift]:
+def _used_twice(
+    devices: Mapping[str, DeviceRecord],
+    claims: Mapping[str, Claim],
+    mediated: frozenset[str],
+    node: ProviderUuid,
+) -> Iterator[Drift]:
     """Yield a drift for each device that a guest has whole while others have mediated devices of
     it.
     """
-    mediated = state.mediated
-    for device in state.devices.values() if mediated else ():
-        parts = state.mediated_parts(device, mediated)
-        if device.holder is not None and device.holder in state.claims and parts:
-            guest = state.claims[device.holder].instance
+    for device in devices.values():
+        parts = mediated_parts(devices, device, mediated)
+        if device.holder is not None and device.holder in claims and parts:
+            guest = claims[device.holder].instance
             yield Drift(
                 "held-device",
                 "warning",
@@ -215,16 +241,16 @@ def used_twice(state: NodeState) -> Iterator[Drift]:
                 ),
                 f"move that server away: {nova_commands.migrate(guest)}; or so each server "
                 f"with the mediated devices of {min(parts)}",
-                state.node.uuid,
+                node,
                 guest,
             )
 
 
 def offline_cpus(
-    state: NodeState, holders: Mapping[ConsumerUuid, HolderOfCells]
+    host: Iterable[HostCell], holders: Mapping[ConsumerUuid, HolderOfCells], node: ProviderUuid
 ) -> Iterator[Drift]:
     """Yield a drift for each guest that is pinned to CPUs that are offline."""
-    offline = frozenset[int]().union(*(cell.offline for cell in state.cells))
+    offline = frozenset[int]().union(*(cell.offline for cell in host))
     for guest, (called, cells) in sorted(holders.items()) if offline else ():
         if lost := offline & pinned_cpus(cells):
             cpus = format_cpu_list(lost)
@@ -234,18 +260,21 @@ def offline_cpus(
                 f"{called} is pinned to CPUs {cpus}, which are offline",
                 f"bring them online: chcpu --enable {cpus}; or move the guest away: "
                 f"{nova_commands.migrate(guest)}",
-                state.node.uuid,
+                node,
                 guest,
             )
 
 
 def overdrawn_pages(
-    state: NodeState, holders: Mapping[ConsumerUuid, HolderOfCells]
+    host: Iterable[HostCell],
+    holders: Mapping[ConsumerUuid, HolderOfCells],
+    node: ProviderUuid,
+    name: str,
 ) -> Iterator[Drift]:
     """Yield a drift for each cell and size of huge pages of which the guests have more than there
     are.
     """
-    for cell in state.cells:
+    for cell in host:
         for pool in cell.huge_pages:
             pages = {
                 guest: count
@@ -263,13 +292,13 @@ def overdrawn_pages(
             yield Drift(
                 "overcommitted",
                 "warning",
-                f"node {printable(state.node.name)}, cell {cell.id}: {promised} pages of "
+                f"node {printable(name)}, cell {cell.id}: {promised} pages of "
                 f"{pool.size_kib} KiB are promised, of {pool.total}{kept}: {users}",
                 f"move a guest away: {nova_commands.migrate(most)}; or give the cell more pages: "
                 f"echo {promised + pool.reserved} > "
                 f"/sys/devices/system/node/node{cell.id}/hugepages/hugepages-{pool.size_kib}kB/"
                 "nr_hugepages",
-                state.node.uuid,
+                node,
             )
 
 
@@ -338,109 +367,109 @@ def _without(state: NodeState, held: Mapping[str, DeviceRecord], freed: RecordCh
     return replace(without, devices=devices)
 
 
-def option_errors(facts: HostFacts, policy: HostPolicy) -> Iterator[ConfigError]:
-    """Yield an error for each option that names CPUs or cells which the host does not have.
+def option_errors(
+    cpu: CpuFacts | None, numa: Topology | None, domains: Iterable[Domain], policy: HostPolicy
+) -> Iterator[ConfigError]:
+    """Yield an error for each option that names CPUs or cells which the host does not have. None:
+    the driver did not report them completely.
 
     Only checked at the start, because CPUs and cells that the host loses later are just not offered
     any more.
     """
-    if facts.cpu is not None and facts.complete("cpu"):
-        guests = [(guest.uuid, guest.cells) for guest in facts.domains or ()]
-        yield from policy.offline(facts.cpu.online, facts.cpu.sleeping, guests)
-        if facts.numa is not None and facts.complete("numa"):
-            yield from policy.contradictions(facts.numa, facts.cpu.online)
+    if cpu is not None:
+        guests = [(guest.uuid, guest.cells) for guest in domains]
+        yield from policy.offline(cpu.online, cpu.sleeping, guests)
+        if numa is not None:
+            yield from policy.contradictions(numa, cpu.online)
 
 
-def unreservable_pages(facts: HostFacts, policy: HostPolicy) -> Iterator[Drift]:
+def unreservable_pages(numa: Topology, policy: HostPolicy) -> Iterator[Drift]:
     """Yield a drift for each reservation of huge pages that the host cannot give in full. What is
     there is reserved.
     """
-    if facts.numa is not None and facts.complete("numa"):
-        for what, remedy in policy.unreservable(facts.numa):
-            yield Drift(
-                "overcommitted",
-                "warning",
-                f"{what}; what is there is reserved",
-                remedy,
-            )
+    for what, remedy in policy.unreservable(numa):
+        yield Drift("overcommitted", "warning", f"{what}; what is there is reserved", remedy)
 
 
-def nothing_left(facts: HostFacts, reserved_mib: int) -> Iterator[Drift]:
-    """Yield a drift if all the memory of the host is reserved. nova goes on, too."""
-    if facts.complete("memory") and facts.memory_mib and reserved_mib == facts.memory_mib:
-        yield Drift(
-            "disabled",
-            "warning",
-            f"[DEFAULT] reserved_host_memory_mb: all {reserved_mib} of MEMORY_MB are reserved: no "
-            f"guest is scheduled to {printable(facts.name)}",
-            f"set [DEFAULT] reserved_host_memory_mb to less than {reserved_mib}",
-        )
+def nothing_left(name: str, reserved_mib: int) -> Drift:
+    """Return the drift of a node of which all the memory is reserved. nova goes on, too."""
+    return Drift(
+        "disabled",
+        "warning",
+        f"[DEFAULT] reserved_host_memory_mb: all {reserved_mib} of MEMORY_MB are reserved: no "
+        f"guest is scheduled to {printable(name)}",
+        f"set [DEFAULT] reserved_host_memory_mb to less than {reserved_mib}",
+    )
 
 
-def lost_devices(state: NodeState, facts: HostFacts, *, reported: bool) -> Iterator[Drift]:
+def lost_devices(
+    devices: Mapping[str, DeviceRecord],
+    claims: Mapping[str, Claim],
+    moved: Collection[str],
+    shown: Iterable[PciDevice],
+    name: str,
+    *,
+    reported: bool,
+) -> Iterator[Drift]:
     """Yield a drift for each device that is gone from the host, that a guest has, and that no
-    provider counts. What moved is told as that.
+    provider counts. ``moved``: recorded addresses of devices that may be at others; they are told
+    as that. ``shown``: the devices of the host. ``name``: of the node.
 
     ``reported``: providers count the devices, except those of networks.
     """
-    moved = frozenset(state.host.moved_devices.values())
-    lost = [
-        row
-        for address, row in sorted(state.devices.items())
-        if not row.present
-        and row.holder in state.claims
-        and address not in moved
-        and not (reported and not row.tags.get("physical_network"))
-    ]
-    if not lost or not facts.complete("pci"):
-        return
-    here = {str(device.address): device for device in facts.pci or ()}
-    for row in lost:
-        if (device := here.get(row.address)) is not None and row.is_like(device):
+    here = {str(device.address): device for device in shown}
+    for address, row in sorted(devices.items()):
+        counted = reported and not row.tags.get("physical_network")
+        holder = claims.get(row.holder or "")
+        if row.present or holder is None or address in moved or counted:
             continue
-        guest = state.claims[row.holder or ""].instance
+        if (device := here.get(address)) is not None and row.is_like(device):
+            continue
         yield Drift(
             "held-device",
             "warning",
-            f"node {printable(state.node.name)}: device {row.address} is gone, but instance "
-            f"{guest} has it; it stays counted",
-            f"bring it back; or move the server away: {nova_commands.migrate(guest)}; if the guest "
-            "runs without it, have that recorded: agent guests import",
-            state.node.uuid,
-            guest,
+            f"node {printable(name)}: device {address} is gone, but instance {holder.instance} has "
+            "it; it stays counted",
+            f"bring it back; or move the server away: {nova_commands.migrate(holder.instance)}; if "
+            "the guest runs without it, have that recorded: agent guests import",
+            row.node,
+            holder.instance,
         )
 
 
-def lost_resources(state: NodeState, policy: HostPolicy) -> Iterator[Drift]:
-    """Yield a drift for each unit that is gone and that a claim has, and for guests whose CPUs the
-    operator does not offer any more. All of it stays counted.
-    """
-    name = printable(state.node.name)
-    for unit in state.units.values():
+def _lost_units(
+    units: Iterable[UnitRecord], claims: Mapping[str, Claim], name: str
+) -> Iterator[Drift]:
+    """Yield a drift for each unit that is gone and that a claim has. It stays counted."""
+    for unit in units:
         if not unit.present and unit.holder is not None:
-            guest = state.claims[unit.holder].instance if unit.holder in state.claims else None
+            guest = claims[unit.holder].instance if unit.holder in claims else None
             moving = f"; or move the guest away: {nova_commands.migrate(guest)}" if guest else ""
             yield Drift(
                 "held-device",
                 "warning",
                 f"unit {printable(unit.identifier)} of class {unit.resource_class} is gone from "
-                f"node {name}, and claim {unit.holder} has it",
+                f"node {printable(name)}, and claim {unit.holder} has it",
                 f"configure it again{moving}",
                 unit.provider,
                 guest,
             )
-    guests = [
-        (claim.instance, claim.cells)
-        for claim in state.claims.values()
-        if claim.purpose != "devices"
-    ]
+
+
+def _withdrawn_cpus(
+    policy: HostPolicy, claims: Iterable[Claim], node: ProviderUuid, name: str
+) -> Iterator[Drift]:
+    """Yield a drift for guests whose CPUs the operator does not offer any more. All of it stays
+    counted.
+    """
+    guests = [(claim.instance, claim.cells) for claim in claims if claim.purpose != "devices"]
     for error in not_offered(policy, guests):
         guest = error.data.get("guest")
         yield Drift(
             "guest-conflict",
             "warning",
-            f"node {name}: {error.message}",
+            f"node {printable(name)}: {error.message}",
             error.remedy,
-            state.node.uuid,
+            node,
             ConsumerUuid(guest) if guest else None,
         )

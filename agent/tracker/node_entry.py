@@ -217,26 +217,17 @@ def lock_nodes(
     Every caller locks in the order of the uuids, so that there are no deadlocks.
     """
     with ExitStack() as stack:
-        yield {
-            uuid: entry
-            for uuid in sorted(nodes)
-            if (entry := _lock_entry(entries, uuid, stack)) is not None
-        }
-
-
-def _lock_entry(
-    entries: Mapping[ProviderUuid, NodeEntry], uuid: ProviderUuid, stack: ExitStack
-) -> NodeEntry | None:
-    """Return the node's entry once ``stack`` holds its lock; None if there is no entry, or none any
-    more when the lock was free.
-    """
-    while (entry := entries.get(uuid)) is not None:
-        with ExitStack() as attempt:
-            attempt.enter_context(entry.lock)
-            if entries.get(uuid) is entry:
-                stack.push(attempt.pop_all())
-                return entry
-    return None
+        locked = {}
+        for uuid in sorted(nodes):
+            # Another one, or none, if the node was removed while this thread waited.
+            while (entry := entries.get(uuid)) is not None:
+                with ExitStack() as attempt:
+                    attempt.enter_context(entry.lock)
+                    if entries.get(uuid) is entry:
+                        stack.push(attempt.pop_all())
+                        locked[uuid] = entry
+                        break
+        yield locked
 
 
 # Leases are stored by uuid. The uuid of a lease's name is the same on every host.

@@ -42,33 +42,26 @@ class Agent:
     """The uuid of the host's own node; None if its nodes are those of a backend."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundNode:
-    """What the store has on a node."""
-
-    node: ComputeNode | None
-    """The record with the node's uuid."""
-    namesake: ComputeNode | None
-    """The record of another node with the same name on this host."""
-    lease: Lease | None
-    """The lease on the node."""
-
-
 def node_record(
-    found: FoundNode, uuid: ProviderUuid, facts: HostFacts, agent: Agent, policy: Policy, now: float
+    before: ComputeNode | None,
+    namesake: ComputeNode | None,
+    uuid: ProviderUuid,
+    facts: HostFacts,
+    agent: Agent,
+    policy: Policy,
+    now: float,
 ) -> tuple[ComputeNode, RecordChanges]:
-    """Return the record of the node with these facts, and the changes that have to be written for
-    it.
+    """Return the record of the node with these facts, and the change that writes it, if it differs.
+    ``before``: the record with the node's uuid; ``namesake``: that of another node with the same
+    name on this host.
 
-    :raises NodeHeldElsewhere: another host manages the node and its lease has not ended.
     :raises ConfigError: the host has another node of that name.
     """
-    changes = _lease_changes(found, uuid, agent, now)
-    name, before = printable(facts.name), found.node
-    if before is None and found.namesake is not None and not found.namesake.deleted:
+    name = printable(facts.name)
+    if before is None and namesake is not None and not namesake.deleted:
         what = (
-            f"node {name} of host {printable(agent.host)} has uuid {found.namesake.uuid} in the "
-            f"store, the driver says {uuid}"
+            f"node {name} of host {printable(agent.host)} has uuid {namesake.uuid} in the store, "
+            f"the driver says {uuid}"
         )
         raise ConfigError(
             what, "give the node its old uuid back, or remove the old one with agent decommission"
@@ -84,9 +77,9 @@ def node_record(
         policy,
     )
     if described == before:
-        return described, changes
+        return described, RecordChanges()
     written = replace(described, updated_at=now)
-    return written, changes + RecordChanges(nodes=(written,))
+    return written, RecordChanges(nodes=(written,))
 
 
 def is_ours(lease: Lease | None, host: str, now: float) -> bool:
@@ -96,9 +89,14 @@ def is_ours(lease: Lease | None, host: str, now: float) -> bool:
     return lease is not None and lease.host == host and lease.live(now)
 
 
-def _lease_changes(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: float) -> RecordChanges:
-    """Return the change that takes the lease, or renews a lease of which a third has passed."""
-    lease = found.lease
+def lease_changes(
+    lease: Lease | None, owner: str | None, uuid: ProviderUuid, agent: Agent, now: float
+) -> RecordChanges:
+    """Return the change that takes the lease, or renews a lease of which a third has passed.
+    ``owner``: the host whose record of the node is in the store.
+
+    :raises NodeHeldElsewhere: another host manages the node and its lease has not ended.
+    """
     if lease is not None and lease.host != agent.host and lease.live(now):
         raise NodeHeldElsewhere(
             (
@@ -112,8 +110,8 @@ def _lease_changes(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: floa
             ),
             holder=lease.host,
         )
-    if lease is None and found.node is not None and found.node.host != agent.host:
-        LOG.info("host %s has let go of node %s", printable(found.node.host), uuid)
+    if lease is None and owner is not None and owner != agent.host:
+        LOG.info("host %s has let go of node %s", printable(owner), uuid)
     if (
         lease is not None
         and lease.host == agent.host

@@ -8,8 +8,8 @@ from typing import Self, TypeVar
 from agent.model.claim import Claim, Migration
 from agent.model.devices import DeviceRecord
 from agent.model.finding import Drift
-from agent.model.host_units import MdevSource, UnitRecord
-from agent.model.instance import Amounts, Instance
+from agent.model.host_units import UnitRecord
+from agent.model.instance import NOTHING, Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.report import Usage
@@ -21,9 +21,15 @@ from agent.tracker.node_record import HostCapacity
 Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRecord, UnitRecord)
 Consumer = TypeVar("Consumer", Instance, Migration)
 Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value", DeviceRecord, UnitRecord)
+Value = TypeVar("Value", Claim, DeviceRecord, UnitRecord)
 UnitKey = tuple[ProviderUuid, str, str]
 """Provider, resource class and identifier of a unit."""
+
+
+Sums = tuple[Amounts, tuple[HostCell, ...], Mapping[str, str], frozenset[str]]
+"""What is used, the cells, the claims that the cells cannot count, with the reason, and the
+displaced ones.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,25 +91,6 @@ class NodeState:
             self, host=host, used=used, cells=cells, uncounted=uncounted, displaced=displaced
         )
 
-    def counted_by(
-        self,
-        device_providers: Mapping[str, ProviderUuid],
-        cell_providers: Mapping[ProviderUuid, int],
-        mdevs: tuple[MdevSource, ...] | None,
-    ) -> Self:
-        """Return the state with the providers that count the devices, the cells and the mediated
-        devices.
-        """
-        return replace(
-            self,
-            host=replace(
-                self.host,
-                device_providers=device_providers,
-                cell_providers=cell_providers,
-                mdevs=mdevs,
-            ),
-        )
-
     def after(self, changes: RecordChanges, subject: Instance | None = None) -> Self:
         """Return the state once ``changes`` are written, with the record versions that the store
         has then.
@@ -111,39 +98,49 @@ class NodeState:
         ``subject``: the instance that the changes are about; the node need not know it yet.
         """
         uuid = self.node.uuid
-        touched = (
-            replace(self.node, dirty=True, version=self.node.version + 1)
-            if uuid in changes.touched
-            else self.node
+        node = next((node for node in changes.nodes if node.uuid == uuid), None)
+        if node is None and uuid in changes.touched:
+            node = replace(self.node, dirty=True)
+        changed = [claim for claim in changes.claims if claim.node == uuid]
+        host = self.host.without_orphans([claim.instance for claim in changed if claim.open])
+        claims = _changed(
+            self.claims,
+            {claim.id: claim for claim in changed if claim.open},
+            [claim.id for claim in changed],
         )
-        claims = [claim for claim in changes.claims if claim.node == uuid]
-        changed = replace(
-            self,
-            node=next(
-                (_with_next_version(node) for node in changes.nodes if node.uuid == uuid), touched
-            ),
-            devices=_changed(
-                self.devices,
-                {device.address: device for device in changes.devices if device.node == uuid},
-                (device.address for device in changes.dropped_devices if device.node == uuid),
-            ),
-            units=_changed(
-                self.units,
-                {unit_key(unit): unit for unit in changes.units if unit.node == uuid},
-                (unit_key(unit) for unit in changes.dropped_units if unit.node == uuid),
-            ),
-        )._with_claims(claims)
+        used, cells, uncounted, displaced = self._sums_after(changed, claims, host)
+        # The claims as they were and as they are.
+        before = [self.claims[claim.id] for claim in changed if claim.id in self.claims]
+        concerned = {
+            name for claim in (*changed, *before) for name in (claim.instance, claim.migration)
+        }
         known = {
             **({subject.uuid: subject} if subject else {}),
             **{instance.uuid: _with_next_version(instance) for instance in changes.instances},
         }
         moves = {migration.uuid: _with_next_version(migration) for migration in changes.migrations}
-        # The claims as they were and as they are.
-        before = [self.claims[claim.id] for claim in claims if claim.id in self.claims]
-        concerned = {
-            name for claim in (*claims, *before) for name in (claim.instance, claim.migration)
-        }
-        return changed._with_consumers(known, moves, concerned)
+        return replace(
+            self,
+            node=self.node if node is None else replace(node, version=node.version + 1),
+            host=host,
+            claims=claims,
+            used=used,
+            cells=cells,
+            uncounted=uncounted,
+            displaced=displaced,
+            instances=_instances_after(self.instances, known, concerned, uuid, claims.values()),
+            migrations=_migrations_after(self.migrations, moves, concerned, uuid, claims.values()),
+            devices=_changed(
+                self.devices,
+                {device.address: device for device in changes.devices if device.node == uuid},
+                [device.address for device in changes.dropped_devices if device.node == uuid],
+            ),
+            units=_changed(
+                self.units,
+                {unit_key(unit): unit for unit in changes.units if unit.node == uuid},
+                [unit_key(unit) for unit in changes.dropped_units if unit.node == uuid],
+            ),
+        )
 
     @property
     def offered_devices(self) -> Mapping[str, DeviceRecord]:
@@ -202,79 +199,25 @@ class NodeState:
         promised = (share.parent for claim in self.claims.values() for share in claim.mdevs)
         return self.host.mediated | {parent for parent in promised if parent is not None}
 
-    def mediated_parts(self, device: DeviceRecord, mediated: frozenset[str]) -> frozenset[str]:
-        """Return which of ``mediated`` the device, its PF and its VFs are."""
-        return frozenset(
-            parent
-            for parent in mediated
-            if parent in (device.address, device.parent)
-            or (parent in self.devices and self.devices[parent].parent == device.address)
-        )
-
     def claims_of(self, instance: ConsumerUuid) -> list[Claim]:
         """Return the instance's open claims on this node."""
         return [claim for claim in self.claims.values() if claim.instance == instance]
 
-    def _with_consumers(
-        self,
-        instances: Mapping[ConsumerUuid, Instance],
-        migrations: Mapping[ConsumerUuid, Migration],
-        concerned: Collection[ConsumerUuid | None],
-    ) -> Self:
-        """Return the state with those of ``instances`` and ``migrations`` that belong to the node,
-        by the rule of :class:`~agent.model.node_records.NodeRecords`. ``concerned``: the consumers
-        whose claims changed; all others belong to the node as before, and are not looked at, so
-        that a claim costs the same however many instances there are.
+    def _sums_after(
+        self, changed: Iterable[Claim], claims: Mapping[str, Claim], host: HostCapacity
+    ) -> Sums:
+        """Return the sums after these claims were opened, changed or released. ``claims``: those
+        that are open then.
         """
-        node, claims = self.node.uuid, self.claims.values()
-
-        def has_instance(instance: Instance) -> bool:
-            return (instance.node == node and not instance.deleted) or any(
-                claim.instance == instance.uuid for claim in claims
-            )
-
-        def has_migration(migration: Migration) -> bool:
-            return (
-                not migration.ended and node in (migration.source_node, migration.dest_node)
-            ) or any(claim.migration == migration.uuid for claim in claims)
-
-        return replace(
-            self,
-            instances=_judged_again(self.instances, instances, concerned, has_instance),
-            migrations=_judged_again(self.migrations, migrations, concerned, has_migration),
-        )
-
-    def _with_claims(self, changed: Iterable[Claim]) -> Self:
-        """Return the state after claims were opened, changed or released."""
-        changed = list(changed)
-        host = self.host.without_orphans([claim.instance for claim in changed if claim.open])
-        claims, used, cells = (
-            dict(self.claims),
-            self.used - self.host.reserved + host.reserved,
-            {cell.id: cell for cell in self.cells},
-        )
-        plain = not (self.uncounted or self.displaced)
+        cells = {cell.id: cell for cell in self.cells}
+        used = self.used - self.host.reserved + host.reserved
         for claim in changed:
-            before = claims.pop(claim.id, None)
-            now = _with_next_version(claim)
-            if before is not None:
-                used -= before.amounts
-            if now.open:
-                claims[now.id] = now
-                used += now.amounts
-            plain = plain and _recount(cells, before, now)
-        if not plain:
-            used, all_cells, uncounted, displaced = _sums(claims.values(), host)
-            return replace(
-                self,
-                host=host,
-                claims=claims,
-                used=used,
-                cells=all_cells,
-                uncounted=uncounted,
-                displaced=displaced,
-            )
-        return replace(self, host=host, claims=claims, used=used, cells=tuple(cells.values()))
+            before = self.claims.get(claim.id)
+            used = used - (before.amounts if before is not None else NOTHING)
+            used = used + (claim.amounts if claim.open else NOTHING)
+            if self.uncounted or self.displaced or not _recount(cells, before, claim):
+                return _sums(claims.values(), host)
+        return used, tuple(cells.values()), self.uncounted, self.displaced
 
 
 def _changed(
@@ -286,8 +229,46 @@ def _changed(
     gone = frozenset(dropped)
     if not (changes or gone):
         return records
-    left = {key: record for key, record in records.items() if key not in gone}
+    left = {**records}
+    for key in gone:
+        left.pop(key, None)
     return {**left, **{key: _with_next_version(record) for key, record in changes.items()}}
+
+
+def _instances_after(
+    before: Mapping[ConsumerUuid, Instance],
+    known: Mapping[ConsumerUuid, Instance],
+    concerned: Collection[ConsumerUuid | None],
+    node: ProviderUuid,
+    claims: Collection[Claim],
+) -> Mapping[ConsumerUuid, Instance]:
+    """Return the instances that belong to the node, by the rule of
+    :class:`~agent.model.node_records.NodeRecords`, see :func:`_judged_again`.
+    """
+
+    def belongs(instance: Instance) -> bool:
+        return (instance.node == node and not instance.deleted) or any(
+            claim.instance == instance.uuid for claim in claims
+        )
+
+    return _judged_again(before, known, concerned, belongs)
+
+
+def _migrations_after(
+    before: Mapping[ConsumerUuid, Migration],
+    known: Mapping[ConsumerUuid, Migration],
+    concerned: Collection[ConsumerUuid | None],
+    node: ProviderUuid,
+    claims: Collection[Claim],
+) -> Mapping[ConsumerUuid, Migration]:
+    """Return the migrations that belong to the node, as :func:`_instances_after`."""
+
+    def belongs(migration: Migration) -> bool:
+        return (
+            not migration.ended and node in (migration.source_node, migration.dest_node)
+        ) or any(claim.migration == migration.uuid for claim in claims)
+
+    return _judged_again(before, known, concerned, belongs)
 
 
 def _judged_again(
@@ -297,7 +278,8 @@ def _judged_again(
     belongs: Callable[[Consumer], bool],
 ) -> Mapping[ConsumerUuid, Consumer]:
     """Return the consumers with those that are ``known`` now, after those and the ``concerned``
-    ones were judged anew.
+    ones were judged anew. The claims of all others are as before, so that they are not looked at,
+    and a claim costs the same however many instances there are.
     """
     judged = {
         uuid: consumers[uuid] for uuid in concerned if uuid is not None and uuid in consumers
@@ -311,6 +293,18 @@ def _judged_again(
         else:
             found.pop(uuid, None)
     return found
+
+
+def mediated_parts(
+    devices: Mapping[str, DeviceRecord], device: DeviceRecord, mediated: Collection[str]
+) -> frozenset[str]:
+    """Return which of ``mediated`` the device, its PF and its VFs are."""
+    return frozenset(
+        parent
+        for parent in mediated
+        if parent in (device.address, device.parent)
+        or (parent in devices and devices[parent].parent == device.address)
+    )
 
 
 def unit_key(unit: UnitRecord) -> UnitKey:
@@ -333,12 +327,8 @@ def _recount(cells: dict[int, HostCell], before: Claim | None, now: Claim) -> bo
     return True
 
 
-def _sums(
-    claims: Iterable[Claim], host: HostCapacity
-) -> tuple[Amounts, tuple[HostCell, ...], dict[str, str], frozenset[str]]:
-    """Return the sums of the claims in the order of their creation, the claims that the cells
-    cannot count, with the reason, and the displaced ones.
-    """
+def _sums(claims: Iterable[Claim], host: HostCapacity) -> Sums:
+    """Return the sums of the claims in the order of their creation."""
     used, cells, uncounted, displaced = host.reserved, host.cells, {}, set()
     for claim in sorted(claims, key=attrgetter("created_at", "id")):
         used += claim.amounts

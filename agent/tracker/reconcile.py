@@ -12,7 +12,7 @@ from agent.model.facts import Domain
 from agent.model.finding import Drift
 from agent.model.host_units import UnitRecord
 from agent.model.instance import Amounts, Instance
-from agent.model.names import ConsumerUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.topology import Topology
 from agent.tracker import domains
@@ -33,36 +33,36 @@ from agent.tracker.verdicts import (
 Row = TypeVar("Row", DeviceRecord, UnitRecord)
 
 
-def on_present_cells(records: NodeRecords, numa: Topology | None) -> NodeRecords:
-    """Return the records with all guests and devices on cell 0, if that is all of the host because
+def on_present_cells(
+    claims: tuple[Claim, ...], devices: tuple[DeviceRecord, ...], numa: Topology | None
+) -> tuple[tuple[Claim, ...], tuple[DeviceRecord, ...]]:
+    """Return the claims and devices with all of them on cell 0, if that is all of the host because
     its NUMA nodes share CPUs: records of earlier times have the nodes.
     """
     if numa is None or not numa.shared_by:
-        return records
-    return replace(
-        records,
-        claims=tuple(
-            replace(
-                claim,
-                cells=tuple(
-                    replace(placed, host_cell=numa.cell_of(placed.host_cell))
-                    for placed in claim.cells
-                ),
-            )
-            for claim in records.claims
-        ),
-        devices=tuple(
-            device if device.numa_node is None else replace(device, numa_node=0)
-            for device in records.devices
-        ),
+        return claims, devices
+    return tuple(
+        replace(
+            claim,
+            cells=tuple(
+                replace(placed, host_cell=numa.cell_of(placed.host_cell)) for placed in claim.cells
+            ),
+        )
+        for claim in claims
+    ), tuple(
+        device if device.numa_node is None else replace(device, numa_node=0) for device in devices
     )
 
 
 def sync_devices(
-    rows: Iterable[DeviceRecord], shown: Iterable[DeviceRecord] | None, holders: Collection[str]
+    rows: Iterable[DeviceRecord],
+    shown: Iterable[DeviceRecord] | None,
+    holders: Collection[str],
+    unreadable: Collection[str],
 ) -> RecordChanges:
     """Return the changes that bring the device rows in line with the host. ``shown``: the devices
     of the host, None if it did not report any. ``holders``: the claims that may hold devices.
+    ``unreadable``: the keys of rows that are left alone and not created a second time.
     """
     kept = [_without_ghost(row, holders, free_device) for row in rows]
     if shown is not None:
@@ -72,8 +72,11 @@ def sync_devices(
         shown = [
             device
             for device in shown
-            if (row := held.get(device.address)) is None
-            or (device.serves == "guests" and device.is_like(row))
+            if f"{device.node}/{device.address}" not in unreadable
+            and (
+                (row := held.get(device.address)) is None
+                or (device.serves == "guests" and device.is_like(row))
+            )
         ]
     changed, dropped = _compare_rows(
         kept,
@@ -87,12 +90,17 @@ def sync_devices(
 
 
 def sync_units(
-    rows: Iterable[UnitRecord], shown: Iterable[UnitRecord] | None, holders: Collection[str]
+    rows: Iterable[UnitRecord],
+    shown: Iterable[UnitRecord] | None,
+    holders: Collection[str],
+    unreadable: Collection[str],
 ) -> RecordChanges:
     """Return the changes that bring the unit rows in line with the host, like
     :func:`sync_devices`.
     """
     kept = [_without_ghost(row, holders, lambda unit: replace(unit, holder=None)) for row in rows]
+    if shown is not None:
+        shown = [one for one in shown if "/".join((one.node, *unit_key(one))) not in unreadable]
     changed, dropped = _compare_rows(
         kept, {unit_key(row): row for row in rows}, shown, unit_key, _describe_unit
     )
@@ -219,14 +227,13 @@ def reconcile(
         )
         for claim in records.claims
     }
-    verdicts |= dict(left_half_verdicts(records, verdicts))
-    verdicts |= dict(lone_device_verdicts(records, verdicts))
-    changes = _carry_out(records, verdicts, migrations, now)
+    unreadable = records.unreadable("claim")
+    verdicts |= dict(left_half_verdicts(records.claims, verdicts))
+    verdicts |= dict(lone_device_verdicts(records.claims, unreadable, verdicts))
+    changes = _carry_out(records.claims, verdicts, instances, migrations, now)
     gone = {claim.id for claim in changes.claims if not claim.open}
     # What an unreadable claim holds still belongs to its guest.
-    holders = {claim.id for claim in records.claims if claim.id not in gone} | records.unreadable(
-        "claim"
-    )
+    holders = {claim.id for claim in records.claims if claim.id not in gone} | unreadable
     deserted = [
         migration
         for migration in records.migrations
@@ -238,20 +245,32 @@ def reconcile(
         del migrations[move.uuid]
     drift = [
         *_doubtful_claims(records.claims, verdicts),
-        *_stranded_builds(records, shown, now - rules.stranded_after),
+        *_stranded_builds(
+            records.claims, instances, shown.domains or (), now - rules.stranded_after
+        ),
     ]
-    uncounted = domains.orphans(records, shown.domains or (), shown.owners)
+    known = domains.known_guests(records.claims, records.instances, records.migrations)
+    # Those of this host's other nodes are counted there.
+    uncounted = [
+        guest
+        for guest in shown.domains or ()
+        if guest.uuid not in known
+        and not domains.is_on_other_node(
+            shown.owners.get(guest.uuid), records.node.host, records.node.uuid
+        )
+    ]
     if shown.domains is not None:
         drift += [
             *domains.unexpected_guests(uncounted, shown.owners, shown.taken_at),
-            *domains.missing_guests(records, shown.domains, shown.taken_at),
+            *domains.missing_guests(records.claims, instances, shown.domains, shown.taken_at),
             *domains.unreadable_origins(shown.domains),
         ]
     return Reconciliation(
         changes
         + end_moves(deserted, now)
-        + _fail_competing_moves(records, migrations, now)
-        + _align_with_host(records, shown, holders),
+        + _fail_competing_moves(records.claims, migrations, records.node.uuid, now)
+        + sync_devices(records.devices, shown.devices, holders, records.unreadable("device"))
+        + sync_units(records.units, shown.units, holders, records.unreadable("unit")),
         tuple(drift),
         domains.guest_amounts(uncounted) if rules.count_orphans else {},
     )
@@ -273,8 +292,9 @@ def _last_heard(
 
 
 def _carry_out(
-    records: NodeRecords,
+    claims: Iterable[Claim],
     verdicts: dict[str, ClaimVerdict],
+    instances: Mapping[ConsumerUuid, Instance],
     migrations: dict[ConsumerUuid, Migration],
     now: float,
 ) -> RecordChanges:
@@ -282,18 +302,22 @@ def _carry_out(
     comparing holders, so that each row is written once.
     """
     changes = release_claims(
-        [claim for claim in records.claims if verdicts[claim.id].kind == "release"],
+        [claim for claim in claims if verdicts[claim.id].kind == "release"],
         StoredState(),
         now,
     )
-    for claim in records.claims:
+    for claim in claims:
         found = verdicts[claim.id].kind
         if found in ("only", "arrived"):
             state = claim.state if claim.half == "old" else "consumed"
             changes += RecordChanges(
                 claims=(replace(claim, half="only", migration=None, state=state, updated_at=now),)
             )
-            changes += _clear_resize(records, claim, now)
+            # It is the only claim again.
+            guest = instances.get(claim.instance)
+            if guest is not None and guest.node == claim.node and guest.new_flavor is not None:
+                cleared = replace(guest, old_flavor=None, new_flavor=None, updated_at=now)
+                changes += RecordChanges(instances=(cleared,))
         migration = migrations.get(claim.migration) if claim.migration else None
         if migration is not None and found == "arrived":
             changes += RecordChanges(
@@ -302,61 +326,23 @@ def _carry_out(
     return changes
 
 
-def _clear_resize(records: NodeRecords, claim: Claim, now: float) -> RecordChanges:
-    """Return the change that clears the flavors of a resize from the instance of a claim that is
-    the only one again.
-    """
-    mine = [
-        instance
-        for instance in records.instances
-        if instance.uuid == claim.instance
-        and instance.node == records.node.uuid
-        and instance.new_flavor is not None
-    ]
-    return RecordChanges(
-        instances=tuple(
-            replace(instance, old_flavor=None, new_flavor=None, updated_at=now) for instance in mine
-        )
-    )
-
-
-def _align_with_host(
-    records: NodeRecords, shown: ObservedHost, holders: Collection[str]
-) -> RecordChanges:
-    """Return the changes that bring devices and units in line with the host. An unreadable row is
-    left alone and not created a second time.
-    """
-    unreadable = records.unreadable("device"), records.unreadable("unit")
-    devices, units = shown.devices, shown.units
-    if devices is not None and unreadable[0]:
-        devices = tuple(
-            device for device in devices if f"{device.node}/{device.address}" not in unreadable[0]
-        )
-    if units is not None and unreadable[1]:
-        units = tuple(
-            unit for unit in units if "/".join((unit.node, *unit_key(unit))) not in unreadable[1]
-        )
-    return sync_devices(records.devices, devices, holders) + sync_units(
-        records.units, units, holders
-    )
-
-
 def _fail_competing_moves(
-    records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float
+    claims: Iterable[Claim],
+    migrations: Mapping[ConsumerUuid, Migration],
+    node: ProviderUuid,
+    now: float,
 ) -> RecordChanges:
-    """Return the changes that set to error the moves to this node that have begun although the
+    """Return the changes that set to error the moves to ``node`` that have begun although the
     instance's claims belong to another move.
 
     Only the destination does so; of two moves the one that changed the instance's record first
     wins, because the record is guarded by its version.
     """
-    moving = {
-        claim.instance: claim.migration for claim in records.claims if claim.migration is not None
-    }
+    moving = {claim.instance: claim.migration for claim in claims if claim.migration is not None}
     wrong = [
         migration
         for migration in migrations.values()
-        if migration.dest_node == records.node.uuid
+        if migration.dest_node == node
         and migration.status in BEGUN
         and moving.get(migration.instance, migration.uuid) != migration.uuid
     ]
@@ -365,13 +351,18 @@ def _fail_competing_moves(
     )
 
 
-def _stranded_builds(records: NodeRecords, shown: ObservedHost, before: float) -> Iterator[Drift]:
+def _stranded_builds(
+    claims: Iterable[Claim],
+    instances: Mapping[ConsumerUuid, Instance],
+    domains: Iterable[Domain],
+    before: float,
+) -> Iterator[Drift]:
     """Yield a drift for each claim of a new guest that was last updated ``before`` and whose guest
     has not come: the build failed, or its end was not reported.
     """
-    made = {instance.uuid for instance in records.instances if not instance.removed}
-    running = {domain.uuid for domain in shown.domains or ()}
-    for claim in records.claims:
+    made = {instance.uuid for instance in instances.values() if not instance.removed}
+    running = {domain.uuid for domain in domains}
+    for claim in claims:
         waiting = (
             claim.purpose == "instance"
             and claim.state == "held"

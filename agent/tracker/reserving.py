@@ -38,7 +38,7 @@ from agent.tracker.errors import (
     ResourcesUnavailable,
     ResourcesUndecided,
 )
-from agent.tracker.node_state import NodeState
+from agent.tracker.node_state import NodeState, mediated_parts
 from agent.tracker.stored_state import ClaimLimits, InstanceClaim, MoveClaim, Resources
 from agent.tree.cell_tree import page_size
 
@@ -200,14 +200,16 @@ def whole_devices(state: NodeState) -> list[DeviceRecord]:
     free = free_devices(state.offered_devices)
     if not free or not (mediated := state.mediated):
         return free
-    return [device for device in free if not state.mediated_parts(device, mediated)]
+    return [device for device in free if not mediated_parts(state.devices, device, mediated)]
 
 
 def _held_whole(state: NodeState, shares: Iterable[MdevShare]) -> Iterator[str]:
     """Yield the reason for each parent of mediated devices that a guest has whole."""
     for parent in {share.parent for share in shares if share.parent is not None}:
         for device in state.devices.values():
-            if device.holder is not None and state.mediated_parts(device, frozenset({parent})):
+            if device.holder is not None and mediated_parts(
+                state.devices, device, frozenset({parent})
+            ):
                 yield f"mediated devices of {parent} wanted, and a guest has {device.address} whole"
 
 
@@ -245,7 +247,7 @@ def _withheld(state: NodeState, requests: Iterable[DeviceRequest]) -> Iterator[s
     """
     moved, mediated = state.host.moved_devices, state.mediated
     for device in sorted(state.devices.values(), key=attrgetter("address")):
-        if (parts := state.mediated_parts(device, mediated)) and any(
+        if (parts := mediated_parts(state.devices, device, mediated)) and any(
             matches(device, request) for request in requests
         ):
             yield f"guests have mediated devices of {name_first(sorted(parts))}"

@@ -4,38 +4,32 @@ functions, writes all changes in one transaction, and applies them to the state 
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from agent.errors import ConfigError, ConfigErrors, RecordConflict, StoreError
+from agent.model.claim import Claim
 from agent.model.devices import DeviceRecord
-from agent.model.facts import HostFacts
+from agent.model.facts import Domain, HostFacts
 from agent.model.finding import Drift
 from agent.model.host_units import UnitRecord
 from agent.model.names import ProviderUuid, printable
-from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
+from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.pci.device_request import Aliases
 from agent.store.reading import RecordReader
 from agent.store.records import Records, Transaction
 from agent.tracker.claim_usage import Seen, note_reserved_amounts, with_counting_providers
-from agent.tracker.domains import Owners, unrecorded_guests
-from agent.tracker.node_drift import (
-    hardware_drift,
-    lost_resources,
-    moved_devices,
-    option_errors,
-    overcommitted,
-    used_twice,
-)
+from agent.tracker.domains import known_guests
+from agent.tracker.node_drift import drift_of_records, moved_devices, option_errors
 from agent.tracker.node_entry import IdleCount, ListedNodes, NodeEntry, lock_nodes
 from agent.tracker.node_record import (
     Agent,
-    FoundNode,
     HostCapacity,
     host_capacity,
     is_ours,
+    lease_changes,
     node_record,
 )
 from agent.tracker.node_state import NodeState, NodeView
@@ -128,7 +122,15 @@ class UsageStep:
         """
         if start:
             ConfigErrors.raise_if_any(
-                [*option_errors(facts, self._settings.policy.host), *self._settings.misfits(facts)]
+                [
+                    *option_errors(
+                        facts.cpu if facts.complete("cpu") else None,
+                        facts.numa if facts.complete("numa") else None,
+                        facts.domains or (),
+                        self._settings.policy.host,
+                    ),
+                    *self._settings.misfits(facts),
+                ]
             )
         with self._adding:
             entry = (
@@ -312,29 +314,40 @@ class UsageStep:
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
             now, shown = self._clock(), self._observe(node, facts, present)
             lease = None if observes else reading.lease(node)
-            former = self._former_records(reading, node, facts, shown)
-            stored, changes, created = self._read_records(reading, node, facts, former)
-            records = on_present_cells(stored, facts.numa)
-            shown = replace(shown, owners=_owners(reading, records, shown))
+            former = self._former_records(reading, node, facts.name, shown.domains or ())
+            stored, changes = self._read_records(reading, node, facts, former, lease)
+            created = stored.node.version == 0
+            claims, devices = on_present_cells(stored.claims, stored.devices, facts.numa)
+            records = replace(stored, claims=claims, devices=devices)
+            known = known_guests(claims, records.instances, records.migrations)
+            strangers = [one.uuid for one in shown.domains or () if one.uuid not in known]
+            moving = [migration.instance for migration in records.migrations]
+            if asked := [*strangers, *moving]:
+                shown = replace(shown, owners=reading.consumers(asked).instances)
             found = reconcile(records, shown, self._settings.rules, now)
-            changes += found.changes + _on_other_cells(records, stored, found.changes)
+            changes += found.changes
+            changes += RecordChanges(
+                claims=_on_other_cells(claims, stored.claims, found.changes.claims)
+            )
             counted = NodeState.of(records, host.with_orphans(found.orphans))
-            moved = moved_devices(
-                counted.after(changes),
-                facts,
-                {row.address for row in records.devices if row.present},
-            )
-            changes = _without_moved(changes, moved, stored)
-            state = with_counting_providers(
-                counted.after(changes), facts, present, self._settings.policy
-            )
+            state = counted.after(changes)
+            moved: Mapping[str, str] = {}
+            if facts.pci is not None and facts.complete("pci"):
+                there = {row.address for row in devices if row.present}
+                here = {str(device.address): device for device in facts.pci}
+                moved = moved_devices(state.devices, state.claims, here, facts.domains or (), there)
+            rows = _without_moved(changes.devices, moved, stored.devices)
+            if rows != changes.devices:
+                changes = replace(changes, devices=rows)
+                state = counted.after(changes)
+            state = with_counting_providers(state, facts, present, self._settings.policy)
             state = replace(state, host=replace(state.host, moved_devices=moved))
             if changes and isinstance(reading, Transaction):
                 reading.write(changes)
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
         taken = not observes and not is_ours(lease, agent.host, now)
-        drift = (*found.drift, *self._drift(state))
+        drift = (*found.drift, *drift_of_records(state, self._settings.policy.host))
         view = replace(_view(state, drift, created), taken=taken)
         if not dry_run:
             entry.agent, entry.host, entry.state, entry.created = (
@@ -349,15 +362,8 @@ class UsageStep:
             )
         return view
 
-    def _drift(self, state: NodeState) -> Iterator[Drift]:
-        """Yield the drift of the node's records that does not depend on how they were before."""
-        yield from lost_resources(state, self._settings.policy.host)
-        yield from hardware_drift(state)
-        yield from overcommitted(state.node, state.host.reserved, state.used)
-        yield from used_twice(state)
-
     def _former_records(
-        self, reading: RecordReader, node: ProviderUuid, facts: HostFacts, shown: ObservedHost
+        self, reading: RecordReader, node: ProviderUuid, name: str, domains: Iterable[Domain]
     ) -> ComputeNode | None:
         """Give the records that the host's own node has under another uuid, because the identity of
         the host was set, or nova's is read since, the present one. A dry run returns the record
@@ -366,17 +372,17 @@ class UsageStep:
         agent = self._settings.agent
         if self._settings.observes or node != agent.identity:
             return None
-        former = reading.node_named(agent.host, facts.name)
+        former = reading.node_named(agent.host, name)
         if former is None or former.deleted or former.uuid == node:
             return None
         if not isinstance(reading, Transaction):
             return former if reading.node(node) is None else None
-        running = [guest.uuid for guest in shown.domains or ()]
+        running = [guest.uuid for guest in domains]
         for guest in reading.change_uuid(former.uuid, node, running):
             LOG.warning(
                 "node %s: instance %s has a claim under either uuid of the host, or one of what "
                 "another one has: the claim of the two that runs, or is later, stays",
-                printable(facts.name),
+                printable(name),
                 guest,
             )
         return None
@@ -387,29 +393,23 @@ class UsageStep:
         node: ProviderUuid,
         facts: HostFacts,
         former: ComputeNode | None,
-    ) -> tuple[NodeRecords, RecordChanges, bool]:
-        """Return the node's records with its own record brought up to date, the changes for that,
-        and whether the node's record is new. ``former``: the record of the node whose records this
-        one gets.
+        lease: Lease | None,
+    ) -> tuple[NodeRecords, RecordChanges]:
+        """Return the node's records with its own record brought up to date, and the changes for
+        that. ``former``: the record of the node whose records this one gets.
         """
-        settings = self._settings
-        found = FoundNode(None, None, None)
-        if not settings.observes:
-            found = FoundNode(
-                reading.node(node) if former is None else replace(former, uuid=node),
-                reading.node_named(settings.agent.host, facts.name)
-                if node != settings.agent.identity
-                else None,
-                reading.lease(node),
-            )
-        record, changes = node_record(
-            found, node, facts, settings.agent, settings.policy, self._clock()
-        )
-        loaded = reading.load(former.uuid if former else node) if found.node else None
-        records = loaded or NodeRecords(record)
-        if former is not None:
+        agent, policy, now = self._settings.agent, self._settings.policy, self._clock()
+        before = namesake = None
+        if not self._settings.observes:
+            before = reading.node(node) if former is None else replace(former, uuid=node)
+            if node != agent.identity:
+                namesake = reading.node_named(agent.host, facts.name)
+        leased = lease_changes(lease, before.host if before else None, node, agent, now)
+        record, changes = node_record(before, namesake, node, facts, agent, policy, now)
+        records = reading.load(former.uuid if former else node) if before else None
+        if records is not None and former is not None:
             records = records.with_uuid(node)
-        return replace(records, node=record), changes, found.node is None
+        return replace(records or NodeRecords(record), node=record), leased + changes
 
     def _observe(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> ObservedHost:
         """Return what the facts show, as the reconciliation needs it."""
@@ -433,42 +433,29 @@ class UsageStep:
         )
 
 
-def _owners(reading: RecordReader, records: NodeRecords, shown: ObservedHost) -> Owners:
-    """Return the records of the guests that the host shows and the node's records do not mention,
-    and of the guests of the node's migrations.
-    """
-    strangers = [guest.uuid for guest in unrecorded_guests(records, shown.domains or ())]
-    moving = [migration.instance for migration in records.migrations]
-    return reading.consumers([*strangers, *moving]).instances if strangers or moving else {}
-
-
 def _on_other_cells(
-    records: NodeRecords, stored: NodeRecords, changes: RecordChanges
-) -> RecordChanges:
-    """Return the claims of ``records`` that are on other cells than in ``stored``, and that
-    ``changes`` do not write.
+    claims: Iterable[Claim], stored: Iterable[Claim], changed: Iterable[Claim]
+) -> tuple[Claim, ...]:
+    """Return the ``claims`` that are on other cells than as ``stored``, and that are not among the
+    ``changed`` ones.
     """
-    written = {claim.id for claim in changes.claims}
-    return RecordChanges(
-        claims=tuple(
-            claim
-            for claim, before in zip(records.claims, stored.claims, strict=True)
-            if claim != before and claim.id not in written
-        )
+    written = {claim.id for claim in changed}
+    return tuple(
+        claim
+        for claim, before in zip(claims, stored, strict=True)
+        if claim != before and claim.id not in written
     )
 
 
 def _without_moved(
-    changes: RecordChanges, moved: Collection[str], stored: NodeRecords
-) -> RecordChanges:
-    """Return ``changes`` with the devices at these addresses recorded as not present, so that the
-    addresses are known as new until it is settled whose devices they are.
+    changed: Iterable[DeviceRecord], moved: Collection[str], stored: Iterable[DeviceRecord]
+) -> tuple[DeviceRecord, ...]:
+    """Return the ``changed`` devices, those at ``moved`` addresses recorded as not present, so that
+    the addresses are known as new until it is settled whose devices they are.
     """
-    before = {row.address: row for row in stored.devices}
-    devices = (
-        replace(row, present=False) if row.address in moved else row for row in changes.devices
-    )
-    return replace(changes, devices=tuple(row for row in devices if row != before.get(row.address)))
+    before = {row.address: row for row in stored}
+    devices = (replace(row, present=False) if row.address in moved else row for row in changed)
+    return tuple(row for row in devices if row != before.get(row.address))
 
 
 def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView:

@@ -3,7 +3,7 @@ release of claims with all that they hold. Pure; a claim is kept unless its reco
 over.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -11,7 +11,7 @@ from agent.model.claim import Claim, Migration, MigrationStatus, MigrationType
 from agent.model.devices import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.names import ProviderUuid, printable
-from agent.model.node_records import NodeRecords, RecordChanges
+from agent.model.node_records import RecordChanges
 from agent.numa.host_policy import RebuildRefused, check_rebuild
 from agent.tracker.errors import (
     GuestsUnknown,
@@ -127,35 +127,35 @@ def _judge_ended_half(
 
 
 def left_half_verdicts(
-    records: NodeRecords, verdicts: Mapping[str, ClaimVerdict]
+    claims: Collection[Claim], verdicts: Mapping[str, ClaimVerdict]
 ) -> Iterator[tuple[str, ClaimVerdict]]:
     """Yield the verdicts on the source's halves of moves within the node whose other half stays:
     they are released, because a guest is counted once.
     """
     arrived = {
         claim.migration
-        for claim in records.claims
+        for claim in claims
         if claim.half == "new" and verdicts[claim.id].kind in ("only", "arrived")
     }
-    for claim in records.claims:
+    for claim in claims:
         if claim.half == "old" and claim.migration in arrived:
             yield claim.id, ClaimVerdict("release", "the other half of its move has arrived here")
 
 
 def lone_device_verdicts(
-    records: NodeRecords, verdicts: Mapping[str, ClaimVerdict]
+    claims: Collection[Claim], unreadable: Collection[str], verdicts: Mapping[str, ClaimVerdict]
 ) -> Iterator[tuple[str, ClaimVerdict]]:
     """Yield the verdicts on devices of guests that have no other claim on the node any more: they
-    are released. None while a claim is unreadable, because it may be such a guest's.
+    are released. None while there are ``unreadable`` claims, because one may be such a guest's.
     """
-    if records.unreadable("claim"):
+    if unreadable:
         return
     staying = {
         claim.instance
-        for claim in records.claims
+        for claim in claims
         if claim.purpose != "devices" and verdicts[claim.id].kind != "release"
     }
-    for claim in records.claims:
+    for claim in claims:
         if claim.purpose == "devices" and claim.instance not in staying:
             yield claim.id, ClaimVerdict("release", "its instance is not on this node")
 

@@ -12,7 +12,6 @@ import pytest
 from agent.model.claim import Claim, Half, Migration
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import ComputeNode, DamagedRecord, NodeRecords
 from agent.tracker.verdicts import (
     WAITING,
     ClaimVerdict,
@@ -345,10 +344,6 @@ def test_a_verdict_has_its_reason(
 # --- halves and devices that depend on other claims -----------------------------------------------
 
 
-def records_of(*claims: Claim, damaged: tuple[DamagedRecord, ...] = ()) -> NodeRecords:
-    return NodeRecords(ComputeNode(uuid=SOURCE, host="HA", name="n"), claims, damaged=damaged)
-
-
 def verdicts_on(**kinds: str) -> dict[str, ClaimVerdict]:
     return {id: ClaimVerdict(kind) for id, kind in kinds.items()}  # type: ignore[arg-type]
 
@@ -360,7 +355,7 @@ def test_a_sources_half_goes_once_the_other_half_of_its_move_has_arrived_here(ki
     alone = replace(old, id="alone", half="only", migration=MOVE)
     found = dict(
         left_half_verdicts(
-            records_of(new, alone, other, old),
+            [new, alone, other, old],
             verdicts_on(old="keep", new=kind, other="only", alone="only"),
         )
     )
@@ -375,12 +370,9 @@ def test_devices_go_with_the_last_other_claim_of_their_guest(kind: str) -> None:
     strange = replace(mine, id="strange", instance=ConsumerUuid("another"))
     gone = ClaimVerdict("release", "its instance is not on this node")
     judged = verdicts_on(room=kind, mine="keep", strange="keep")
-    assert dict(lone_device_verdicts(records_of(room, mine, strange), judged)) == {
+    assert dict(lone_device_verdicts([room, mine, strange], (), judged)) == {
         **({"mine": gone} if kind == "release" else {}),
         "strange": gone,
     }
     # A claim that cannot be read may be such a guest's.
-    unreadable = records_of(room, mine, strange, damaged=(DamagedRecord("claim", "x", "why"),))
-    assert dict(lone_device_verdicts(unreadable, judged)) == {}
-    elsewhere = records_of(room, mine, strange, damaged=(DamagedRecord("device", "x", "why"),))
-    assert "strange" in dict(lone_device_verdicts(elsewhere, judged))
+    assert dict(lone_device_verdicts([room, mine, strange], ["x"], judged)) == {}

@@ -3,7 +3,7 @@ over; or, in an agent that only observes, by the guests of a node that nova-comp
 functions of what the audit has read, which return what else they need to read.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import os_traits
@@ -121,7 +121,42 @@ def _verdicts(
     if removals and seen.lacks(whole):
         return whole
     found: Mapping[ConsumerUuid, Allocation] = seen.answers.get(whole, {})
-    own = held.own
+    leftovers = _leftovers(seen, removals, records, found, held.own)
+    if isinstance(leftovers, Need):
+        return leftovers
+    confirmed, refuted = leftovers
+    roots = [root.uuid for root in seen.view.tree.roots]
+    twice = _on_two_hosts(seen, holding, records, frozenset({*held.own, *roots}))
+    if isinstance(twice, Need):
+        return twice
+    others = _of_other_services(removals, found, holding.node)
+    kept = [one for one in removals if one.consumer not in refuted.keys() | others.keys()]
+    return Judged(
+        operations=tuple(removal_operations(kept, found, held.own, roots)),
+        drift=(
+            # Without records the guests that run are told as guests.
+            *(one for one in verdicts.drift if held.on_record or _runs_not(one, holding)),
+            *_refuted_drift(refuted, found, held.own),
+            *others.values(),
+            *twice.values(),
+            *allocation_drift(holding, records, _remedies(seen, holding)),
+        ),
+        cleared=verdicts.cleared.union(*(leftover.evacuations for leftover in refuted.values())),
+        used_up={uuid: leftover.evacuations for uuid, leftover in confirmed.items()},
+        unknown_since={**verdicts.unknown_since, **dict.fromkeys(twice, seen.now)},
+    )
+
+
+def _leftovers(
+    seen: Observation,
+    removals: Sequence[Removal],
+    records: TreeConsumers,
+    found: Mapping[ConsumerUuid, Allocation],
+    own: Collection[ProviderUuid],
+) -> tuple[Mapping[ConsumerUuid, Leftover], Mapping[ConsumerUuid, Leftover]] | Need:
+    """Return the leftovers of evacuations among ``removals`` that are some, and those that are
+    not.
+    """
     confirmed = dict[ConsumerUuid, Leftover]()
     refuted = dict[ConsumerUuid, Leftover]()
     for removal in removals:
@@ -131,42 +166,22 @@ def _verdicts(
         if isinstance(is_leftover, Need):
             return is_leftover
         (confirmed if is_leftover else refuted)[removal.consumer] = removal.leftover
-    of_others = {
-        removal.consumer: found[removal.consumer]
-        for removal in removals
-        if removal.unknown
-        and removal.consumer in found
-        and found[removal.consumer].consumer_type not in OF_NOVA
-    }
-    stay = refuted.keys() | of_others.keys()
-    roots = [root.uuid for root in seen.view.tree.roots]
-    twice = _on_two_hosts(seen, holding, records, frozenset({*own, *roots}))
-    if isinstance(twice, Need):
-        return twice
-    kept = [removal for removal in removals if removal.consumer not in stay]
-    return Judged(
-        operations=tuple(removal_operations(kept, found, own, roots)),
-        drift=(
-            *(
-                one
-                for one in verdicts.drift
-                # Without records the guests that run are told as guests.
-                if held.on_record
-                or (holding.running is not None and one.consumer not in holding.running)
-            ),
-            *(
-                leftover.otherwise
-                for uuid, leftover in refuted.items()
-                if uuid in found and not found[uuid].resources.keys().isdisjoint(own)
-            ),
-            *(_of_another_service(uuid, some, holding.node) for uuid, some in of_others.items()),
-            *twice.values(),
-            *allocation_drift(holding, records, _remedies(seen, holding)),
-        ),
-        cleared=verdicts.cleared.union(*(leftover.evacuations for leftover in refuted.values())),
-        used_up={uuid: leftover.evacuations for uuid, leftover in confirmed.items()},
-        unknown_since={**verdicts.unknown_since, **dict.fromkeys(twice, seen.now)},
-    )
+    return confirmed, refuted
+
+
+def _runs_not(drift: Drift, holding: AllocationShare) -> bool:
+    """Whether the consumer that ``drift`` is about is known not to run here."""
+    return holding.running is not None and drift.consumer not in holding.running
+
+
+def _refuted_drift(
+    refuted: Mapping[ConsumerUuid, Leftover],
+    found: Mapping[ConsumerUuid, Allocation],
+    own: Collection[ProviderUuid],
+) -> Iterator[Drift]:
+    for uuid, leftover in refuted.items():
+        if uuid in found and not found[uuid].resources.keys().isdisjoint(own):
+            yield leftover.otherwise
 
 
 def _remedies(seen: Observation, holding: AllocationShare) -> Remedies:
@@ -225,15 +240,22 @@ def _is_leftover(
     return is_beside(allocation, own, [row.uuid for row in seen.answers[tree]])
 
 
-def _of_another_service(uuid: ConsumerUuid, allocation: Allocation, node: ProviderUuid) -> Drift:
-    return Drift(
-        "orphaned-allocation",
-        "info",
-        f"consumer {uuid} of type {printable(str(allocation.consumer_type))} is of another "
-        "service, and stays: it is no guest",
-        f"none if that service has it; else: agent allocation remove-tree {uuid} {node}",
-        consumer=uuid,
-    )
+def _of_other_services(
+    removals: Sequence[Removal], found: Mapping[ConsumerUuid, Allocation], node: ProviderUuid
+) -> Mapping[ConsumerUuid, Drift]:
+    """Return the drift of the unknown consumers that are no guests: they stay."""
+    return {
+        uuid: Drift(
+            "orphaned-allocation",
+            "info",
+            f"consumer {uuid} of type {printable(str(found[uuid].consumer_type))} is of another "
+            "service, and stays: it is no guest",
+            f"none if that service has it; else: agent allocation remove-tree {uuid} {node}",
+            consumer=uuid,
+        )
+        for uuid in (removal.consumer for removal in removals if removal.unknown)
+        if uuid in found and found[uuid].consumer_type not in OF_NOVA
+    }
 
 
 def _may_be_removed(leftover: Leftover, records: TreeConsumers, allocation: Allocation) -> bool:

@@ -22,7 +22,7 @@ from agent.errors import (
     ReshapeFailed,
 )
 from agent.model.mirror import ServerCapabilities
-from agent.model.names import ProviderUuid, name_first, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.operation import (
     AllocationOperation,
     CreateProvider,
@@ -40,7 +40,6 @@ from agent.placement.plan import Plan, depends
 from agent.placement.rival_writers import RivalWriters
 from agent.placement.sending import Attempt, attempted, find_obstacle, is_ours, name_conflict
 from agent.tracker.consumer_records import ConsumerRecords
-from agent.tree.allocation_repair import AllocationRepair
 
 LOG = logging.getLogger(__name__)
 
@@ -94,7 +93,8 @@ class Flushing:
         self._rivals.record_sent(flushed.outcomes)
         if flushed.failed is not None:
             raise flushed.failed
-        log_corrected(outcome.repair, flushed.outcomes)
+        if (move := outcome.repair.move) is not None:
+            log_corrected(move.changed, flushed.outcomes)
         if flushed.conflict is not None:
             if (
                 isinstance(flushed.conflict, ReshapeConflict)
@@ -335,13 +335,13 @@ def _conflict_of_rename(
     return name_conflict(operation.provider, holder)
 
 
-def log_corrected(repair: AllocationRepair, outcomes: Iterable[Outcome]) -> None:
-    """Log which instances' allocations of devices were corrected."""
+def log_corrected(consumers: Collection[ConsumerUuid], outcomes: Iterable[Outcome]) -> None:
+    """Log which ``consumers`` had their allocations of devices corrected."""
     written = {
         consumer
         for outcome in outcomes
         if outcome.status == "done" and isinstance(outcome.operation, Reshape)
         for consumer in outcome.operation.allocations
     }
-    if repair.move is not None and (corrected := sorted(written & repair.move.changed)):
+    if corrected := sorted(written.intersection(consumers)):
         LOG.info("allocations of devices were corrected for instances %s", name_first(corrected))

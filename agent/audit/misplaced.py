@@ -2,7 +2,7 @@
 that memory; asks nobody.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -74,12 +74,19 @@ class MisplacedGuests:
         """
         if state is not self._state or tree is not self._tree:
             self._state, self._tree = state, tree
-            self._look(state, tree, now)
+            # Where no CPUs are offered, flavors ask for other things than their CPUs and memory.
+            offers_cpus = any(CPUS & provider.inventory.keys() for provider in tree.providers())
+            guests = _settled(state.claims.values(), state.instances) if offers_cpus else {}
+            self._look(guests, state, tree, now)
         return [found.drift for found in self._answers.values() if found.drift is not None]
 
-    def _look(self, state: NodeState, tree: ProviderTree, now: float) -> None:
-        # Where no CPUs are offered, flavors ask for other things than their CPUs and memory.
-        guests = _settled(state) if _offers_cpus(tree) else {}
+    def _look(
+        self,
+        guests: Mapping[ConsumerUuid, list[Claim]],
+        state: NodeState,
+        tree: ProviderTree,
+        now: float,
+    ) -> None:
         # Most nodes of a backend have no guest on record.
         ground = _Ground.of(state, tree) if guests else None
         if ground != self._ground:
@@ -115,19 +122,17 @@ def _others(state: NodeState) -> Any:
     )
 
 
-def _offers_cpus(tree: ProviderTree) -> bool:
-    return any(CPUS & provider.inventory.keys() for provider in tree.providers())
-
-
-def _settled(state: NodeState) -> Mapping[ConsumerUuid, list[Claim]]:
+def _settled(
+    claims_here: Iterable[Claim], instances: Mapping[ConsumerUuid, Instance]
+) -> Mapping[ConsumerUuid, list[Claim]]:
     """Return the claims of each guest, without the guests that move or are being built."""
     found: dict[ConsumerUuid, list[Claim]] = {}
-    for claim in state.claims.values():
+    for claim in claims_here:
         found.setdefault(claim.instance, []).append(claim)
     return {
         guest: claims
         for guest, claims in found.items()
-        if (instance := state.instances.get(guest)) is not None
+        if (instance := instances.get(guest)) is not None
         and not instance.moving
         and all(claim.half == "only" and claim.state == "consumed" for claim in claims)
     }

@@ -360,6 +360,11 @@ class Observation(TreeObservation):
     judged: Judged | None = None
     """Of the last observation: the verdict on the allocations, if it is quiet."""
 
+    @property
+    def takes_care(self) -> bool:
+        """Whether the agent manages the node, and goes on doing so."""
+        return not (self.context.observes or self.context.gives_back)
+
     def own_tree(self) -> PresentTree:
         """Return a copy of the node's tree alone, named by roles; empty if Placement does not have
         it.

@@ -60,9 +60,8 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     shaped = seen.shaped or guests_elsewhere(seen) or shaped_before(seen) or shape(seen)
     if isinstance(shaped, Need):
         return PlanOutcome(needs=shaped)
-    takes_care = not (seen.context.observes or seen.context.gives_back)
     repaired: AllocationRepair | Need = AllocationRepair()
-    if takes_care:
+    if seen.takes_care:
         repaired = needed_holdings(seen, shaped) or repair(seen, shaped)
     if isinstance(repaired, Need):
         judges = isinstance(repaired, Holdings)
@@ -70,14 +69,7 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     move = shaped.move or repaired.move
     if move is not None and (stranded := newly_stranded(seen, shaped, move)):
         return PlanOutcome(needs=Hold(stranded))
-    judged: Judged | Need
-    if seen.context.gives_back:
-        # Nobody gains or loses anything: nova-compute judges them from now on.
-        judged = Judged()
-    elif seen.unjudged is not None:
-        judged = Judged(errors=(seen.unjudged,))
-    else:
-        judged = judge_beside_nova(seen) if seen.context.observes else judge(seen)
+    judged = _judged(seen)
     if isinstance(judged, Need):
         return PlanOutcome(needs=judged, judges=True, shaped=shaped)
     try:
@@ -87,7 +79,6 @@ def plan_audit(seen: Observation) -> PlanOutcome:
             raise
         # The other changes do not wait for the repair.
         return plan_audit(replace(seen, shaped=shaped, unrepaired=told(error)))
-    records, enabled = seen.records, seen.policy.enabled
     # The next pass removes allocations if a reshape may concern the same consumers.
     reshapes = any(isinstance(operation, Reshape) for operation in plan.operations)
     removals = () if reshapes else judged.operations
@@ -96,24 +87,41 @@ def plan_audit(seen: Observation) -> PlanOutcome:
         plan=Plan((*plan.operations, *removals), plan.target, (), limited=plan.limited),
         repair=repaired,
         judged=judged,
-        drift=(
-            *records.drift,
-            *shaped.device_drift,
-            *repaired.drift,
-            *plan.drift,
-            *judged.drift,
-            *(_disabled(plan.target, records.node) if enabled else ()),
-            *(_used_of_others(seen) if takes_care else ()),
-        ),
+        drift=tuple(_drift(seen, shaped, repaired, plan, judged)),
         errors=(
             *shaped.problems,
             *shaped.devices.errors,
             *_of_target(plan.target),
-            *_of_records(records.problems),
+            *_of_records(seen.records.problems),
             *_of_facts(seen.facts.name, seen.facts.incomplete),
             *judged.errors,
         ),
     )
+
+
+def _judged(seen: Observation) -> Judged | Need:
+    """Return the verdict on the node's allocations."""
+    if seen.context.gives_back:
+        # Nobody gains or loses anything: nova-compute judges them from now on.
+        return Judged()
+    if seen.unjudged is not None:
+        return Judged(errors=(seen.unjudged,))
+    return judge_beside_nova(seen) if seen.context.observes else judge(seen)
+
+
+def _drift(
+    seen: Observation, shaped: Shaped, repaired: AllocationRepair, plan: Plan, judged: Judged
+) -> Iterator[Drift]:
+    """Yield the drift of all parts of an audit."""
+    yield from seen.records.drift
+    yield from shaped.device_drift
+    yield from repaired.drift
+    yield from plan.drift
+    yield from judged.drift
+    if seen.policy.enabled:
+        yield from _disabled(plan.target, seen.root)
+    if seen.takes_care:
+        yield from _used_of_others(seen)
 
 
 def told(error: AgentError) -> str:

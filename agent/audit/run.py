@@ -193,7 +193,12 @@ class AuditRun:
         if facts is None or records is None or facts.domains is not None:
             return ""
         on_record = not observes and bool(records.state.claims)
-        if on_record or not facts.complete("domains") or _is_created(node, self.outcomes):
+        created = any(
+            isinstance(outcome.operation, CreateProvider)
+            and outcome.operation.provider.uuid == node.uuid
+            for outcome in self.outcomes
+        )
+        if on_record or created or not facts.complete("domains"):
             return ""
         return f"allocations were not judged, because driver {node.driver} cannot list guests"
 
@@ -261,14 +266,6 @@ def _with_names(drift: Sequence[Drift], facts: HostFacts | None) -> tuple[Drift,
         return names.get(ConsumerUuid(found[1]), found[0])
 
     return tuple(replace(one, detail=_GUEST.sub(named, one.detail)) for one in drift)
-
-
-def _is_created(node: AuditedNode, outcomes: Iterable[Outcome]) -> bool:
-    return any(
-        isinstance(outcome.operation, CreateProvider)
-        and outcome.operation.provider.uuid == node.uuid
-        for outcome in outcomes
-    )
 
 
 def _conflicts(errors: Iterable[AgentError], node: AuditedNode) -> Iterator[Drift]:

@@ -2,7 +2,7 @@
 returns what else it needs to read.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -25,11 +25,13 @@ from agent.errors import (
     ReshapeFailed,
     ReshapeNeeded,
 )
-from agent.model.facts import HostFacts
+from agent.model.devices import PciDevice
+from agent.model.host_units import MdevParent
 from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
-from agent.pci.settings import PciSettings, PresentDevices, match_devices
+from agent.pci.device_spec import DeviceSpec
+from agent.pci.settings import PresentDevices, match_devices
 from agent.placement.merge import Merge, Target
 from agent.placement.merge_inventory import ADOPT
 from agent.placement.ownership import MergeInputs, foreign_share
@@ -60,7 +62,7 @@ from agent.tree.host_tree import (
     shape_host,
 )
 from agent.tree.node_trees import NodeTrees
-from agent.tree.policy import Policy
+from agent.tree.policy import MdevPolicy
 from agent.tree.reported_cards import device_provider_name
 from agent.tree.reshape.allocation_editor import ReshapeContext, Sharing
 
@@ -121,7 +123,7 @@ def shape(seen: Observation) -> Shaped | Need:
         hint=_hint(seen),
         layout=None
         if seen.driver_shapes == "all"
-        else describe_layout(seen.facts, seen.policy, seen.named.tree, seen.root),
+        else describe_layout(seen.facts.numa, seen.policy, seen.named.tree, seen.root),
     )
 
 
@@ -397,35 +399,36 @@ def added_names(
 
 def _hint(seen: Observation) -> str | None:
     """Return what the operator's options could do better for the node; None if there is nothing."""
-    facts, policy = seen.facts, seen.policy
-    layout = (
-        []
-        if seen.driver_shapes == "all"
-        else [
-            layout_hint(facts, policy, seen.named.tree, seen.root),
-            memory_hint(facts, policy),
-        ]
-    )
-    hints = filter(None, [*layout, *_device_hints(facts, policy, seen.context.pci)])
-    return "; ".join(hints) or None
-
-
-def _device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Iterator[str]:
-    """Yield hints about device options that have no effect on this host, or not the apparent
-    one.
-    """
+    facts, policy, settings = seen.facts, seen.policy, seen.context.pci
+    hints = list[str | None]()
+    if seen.driver_shapes != "all":
+        hints.append(layout_hint(facts.numa, policy, seen.named.tree, seen.root))
+        if facts.numa is not None and facts.complete("numa"):
+            hints.append(memory_hint(facts.numa, policy.host.dedicated or frozenset()))
     if facts.complete("mdev"):
-        there = {name for card in facts.mdev or () for name in card.available} | {
-            mdev.type for card in facts.mdev or () for mdev in card.mdevs
-        }
-        if missing := sorted(kind.name for kind in policy.mdev.types if kind.name not in there):
-            yield f"no card has {printable(name_first(missing))} of [devices] enabled_mdev_types"
+        hints.append(_mdev_hint(policy.mdev, facts.mdev or ()))
     if settings.report and facts.complete("pci"):
-        left = [
-            str(match.device.address)
-            for match in match_devices(PresentDevices.of(facts.pci or ()), settings.specs)
-            if match.spec.physical_network
-        ]
-        if left:
-            named = name_first(left, MANY)
-            yield f"not counted in Placement, because they have a physical_network: {named}"
+        hints.append(_network_hint(facts.pci or (), settings.specs))
+    return "; ".join(filter(None, hints)) or None
+
+
+def _mdev_hint(policy: MdevPolicy, cards: Sequence[MdevParent]) -> str | None:
+    """Return a hint about enabled types that no card has."""
+    there = {name for card in cards for name in card.available}
+    there |= {mdev.type for card in cards for mdev in card.mdevs}
+    if missing := sorted(kind.name for kind in policy.types if kind.name not in there):
+        return f"no card has {printable(name_first(missing))} of [devices] enabled_mdev_types"
+    return None
+
+
+def _network_hint(devices: Sequence[PciDevice], specs: Sequence[DeviceSpec]) -> str | None:
+    """Return a hint about devices that a spec names and that are not counted in Placement."""
+    left = [
+        str(match.device.address)
+        for match in match_devices(PresentDevices.of(devices), specs)
+        if match.spec.physical_network
+    ]
+    if left:
+        named = name_first(left, MANY)
+        return f"not counted in Placement, because they have a physical_network: {named}"
+    return None

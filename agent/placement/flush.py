@@ -23,6 +23,7 @@ from agent.errors import (
     ReshapeConflict,
     ReshapeFailed,
 )
+from agent.model.inventory import inventory_changes
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import (
@@ -405,6 +406,12 @@ class Flush:
     def _record_success(self, operation: Operation, provider: Provider | None) -> None:
         follow(self.consumers, operation)
         result = self.result
+        if isinstance(operation, SetInventory) and operation.old:
+            LOG.info(
+                "inventory of %s: %s",
+                _name(operation),
+                "; ".join(inventory_changes(operation.old, operation.new)),
+            )
         if provider is not None and self.tree.exists(provider.uuid):
             if self.tree.name_of(provider.uuid) != provider.name:
                 self.tree.rename(provider.uuid, provider.name)

@@ -10,7 +10,6 @@ from typing import Self
 
 from agent.errors import DRIVER_FAULT, AgentError, InvalidTree, ProviderNameConflict
 from agent.model.finding import Drift
-from agent.model.inventory import Inventories
 from agent.model.mirror import Configured, Journal, Ownership, ServerCapabilities
 from agent.model.names import (
     AGENT_MARK,
@@ -286,7 +285,12 @@ class Merge:
         aggregates = self._aggregates(wanted.name, wanted.aggregates)
         aggregates |= present.aggregates - own.aggregates
         ownership = Ownership(
-            classes=_own_classes(inventory, present.inventory, own),
+            # A record that was in Placement before with exactly these values keeps its owner.
+            classes=frozenset(
+                name
+                for name, record in inventory.items()
+                if name in own.classes or present.inventory.get(name) != record
+            ),
             traits=frozenset(
                 name for name in traits if name in own.traits or name not in present.traits
             ),
@@ -350,18 +354,6 @@ class Merge:
             for aggregate in sorted(wanted - usable)
         )
         return usable
-
-
-def _own_classes(inventory: Inventories, present: Inventories, own: Ownership) -> frozenset[str]:
-    """Return the classes of ``inventory`` that are the agent's.
-
-    A record that was in Placement before with exactly these values keeps its owner.
-    """
-    return frozenset(
-        name
-        for name, record in inventory.items()
-        if name in own.classes or present.get(name) != record
-    )
 
 
 def _kept_for_others(provider: Provider, others: Sequence[str]) -> Drift:

@@ -106,22 +106,21 @@ class InventoryMerge:
         for provider in self.inputs.present.providers():
             if self.inputs.is_own(provider.uuid):
                 own = self.journal.of(provider.uuid)
-                stay |= (
-                    foreign_inventory(provider, own, adopted=False).keys()
-                    - self._desired(provider.uuid).keys()
-                )
+                stay |= foreign_inventory(
+                    provider, own, adopted=False
+                ).keys() - self._desired_classes(provider.uuid)
         return stay & NODES_OWN
 
-    def _desired(self, uuid: ProviderUuid) -> Inventories:
+    def _desired_classes(self, uuid: ProviderUuid) -> frozenset[str]:
         if not self.inputs.is_desired(uuid):
-            return {}
-        return without_empty(self.inputs.desired.provider(uuid).inventory)
+            return frozenset()
+        return frozenset(without_empty(self.inputs.desired.provider(uuid).inventory))
 
     def held_classes(self, uuid: ProviderUuid) -> frozenset[str]:
         """Return the classes that the provider keeps, although it is to lose them, because they are
         in use.
         """
-        used, wanted = self.usages.get(uuid, {}), self._desired(uuid)
+        used, wanted = self.usages.get(uuid, {}), self._desired_classes(uuid)
         return frozenset(
             name
             for name in self.journal.held.get(uuid, ())

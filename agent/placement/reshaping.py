@@ -26,7 +26,7 @@ from agent.model.operation import Reshape, SetInventory
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
 from agent.placement.client import PlacementClient
-from agent.placement.sending import Attempt, log_inventory, not_done
+from agent.placement.sending import Attempt, not_done
 
 Consumers = Mapping[ConsumerUuid, Allocation]
 
@@ -401,9 +401,6 @@ def write_inventories(
         allocations={},
     )
     error = _error_of_all(ReshapeRequest(client, tree, root, together).send, REFUSED_TOGETHER)
-    if error is None:
-        for operation in operations:
-            log_inventory(operation)
     return [Attempt(operation, error=error) for operation in operations]
 
 

@@ -78,6 +78,8 @@ class RivalWriters:
             for item, written in self._written.items()
             if written.rival and item in wanted and now - written.at < PAUSE
         }
+        if not waiting:
+            return replace(plan, drift=drift), []
         left: list[Operation] = []
         sent: list[Operation] = []
         for operation in plan.operations:
@@ -206,7 +208,7 @@ def _implied(operation: ProviderOperation) -> Iterator[tuple[Item, Hashable]]:
 
 
 def _divide(operation: Operation, waiting: set[Item]) -> tuple[list[Operation], list[Operation]]:
-    """Divide an operation into the parts that are sent and those that wait."""
+    """Divide an operation into the parts that are sent and those that are ``waiting``."""
     held = {item[2] for item, _ in _items(operation) if item in waiting}
     if not held:
         return [operation], []

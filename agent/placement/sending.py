@@ -20,7 +20,6 @@ from agent.errors import (
     ProviderIdentityConflict,
     ProviderNameConflict,
 )
-from agent.model.inventory import inventory_changes
 from agent.model.mirror import REPARENT, Held, ServerCapabilities
 from agent.model.names import ProviderUuid, child_role, child_uuid, printable
 from agent.model.operation import (
@@ -344,19 +343,7 @@ def set_contents(
         row = client.provider(changed.uuid)
         if row is not None and row.generation < (changed.generation or 0):
             raise not_done(client, f"the {operation.op} of {printable(present.name)}")
-    if isinstance(operation, SetInventory):
-        log_inventory(operation)
     return changed
-
-
-def log_inventory(operation: SetInventory) -> None:
-    """Log an inventory that was replaced; the first one of a provider is none."""
-    if operation.old:
-        LOG.info(
-            "inventory of %s: %s",
-            printable(operation.provider.name),
-            "; ".join(inventory_changes(operation.old, operation.new)),
-        )
 
 
 def _whole_numbers(inventory: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -54,10 +54,10 @@ def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
 
 
 def describe_layout(
-    facts: HostFacts, policy: Policy, present: ProviderTree, root: str
+    numa: Topology | None, policy: Policy, present: ProviderTree, root: str
 ) -> str | None:
     """Return which layout the tree has, and why, for the log; None for a host without cells."""
-    if facts.numa is None or not facts.numa.cells:
+    if numa is None or not numa.cells:
         return None
     layout, reason = _layout_and_reason(policy, present, root)
     return f"the tree is {layout}, because {reason}"
@@ -78,11 +78,13 @@ def _layout_and_reason(policy: Policy, present: ProviderTree, root: str) -> tupl
     return layout, f"[compute] tree_layout is unset and the root was found {layout}"
 
 
-def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: str) -> str | None:
+def layout_hint(
+    numa: Topology | None, policy: Policy, present: ProviderTree, root: str
+) -> str | None:
     """Return a hint for an operator whose host has cells that its tree lacks only because no layout
     is configured; None if there is nothing to hint at.
     """
-    count = len(facts.numa.cells) if facts.numa else 0
+    count = len(numa.cells) if numa else 0
     if policy.layout or not count or not present.exists(root):
         return None
     if choose_layout(policy, present, root) == "nested":
@@ -94,16 +96,14 @@ def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: s
     )
 
 
-def memory_hint(facts: HostFacts, policy: Policy) -> str | None:
-    """Return a hint that dedicated CPUs are not offered because their cells have no memory; None if
-    all have some.
+def memory_hint(numa: Topology, dedicated: frozenset[int]) -> str | None:
+    """Return a hint that ``dedicated`` CPUs are not offered because their cells have no memory;
+    None if all have some.
     """
-    if facts.numa is None or not facts.complete("numa"):
-        return None
-    lost = facts.numa.cpus_without_memory & (policy.host.dedicated or frozenset())
+    lost = numa.cpus_without_memory & dedicated
     if not lost:
         return None
-    cells = [cell.id for cell in facts.numa.cells if cell.cpus & lost]
+    cells = [cell.id for cell in numa.cells if cell.cpus & lost]
     return (
         f"CPUs {format_cpu_list(lost)} of cpu_dedicated_set are not offered: no guest can be "
         f"pinned to them, because {cells_named(cells)} {'has' if len(cells) == 1 else 'have'} no "
@@ -133,7 +133,8 @@ def shape_host(trees: NodeTrees, facts: HostFacts, policy: Policy) -> None:
     if nested and policy.strict:
         inventory = {name: record for name, record in inventory.items() if name not in OF_CELLS}
     if not nested:
-        inventory |= _flat_cells(facts, policy, cpus, last)
+        known = facts.complete("numa")
+        inventory |= _flat_cells(facts.numa if known else None, policy, cpus, {} if known else last)
     if inventory:
         trees.add_inventory(trees.root, inventory)
     if nested:
@@ -212,18 +213,19 @@ def _needed(layout: Layout, policy: Policy) -> frozenset[Section]:
 
 
 def _flat_cells(
-    facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories
+    numa: Topology | None, policy: Policy, cpus: Cpus | None, last: Inventories
 ) -> dict[str, Record]:
-    """Return what the root has instead of its cells: PCPU and page classes."""
-    if not facts.complete("numa"):
-        # Which dedicated CPUs have memory beside them is unknown too.
-        records = {
-            name: record
-            for name, record in last.items()
-            if page_size(name) is not None or (name == orc.PCPU and cpus and cpus.dedicated)
-        }
-    else:
-        records = page_records(facts.numa.cells, policy) if facts.numa else {}
+    """Return what the root has instead of its cells: PCPU and page classes. ``last``: what it has
+    in Placement, if the cells are not known now.
+    """
+    # Which dedicated CPUs have memory beside them is unknown too then.
+    records = {
+        name: record
+        for name, record in last.items()
+        if page_size(name) is not None or (name == orc.PCPU and cpus and cpus.dedicated)
+    }
+    if numa is not None:
+        records = page_records(numa.cells, policy)
     if cpus and cpus.dedicated and orc.PCPU not in records:
         records[orc.PCPU] = inventory_record(len(cpus.dedicated))
     return records

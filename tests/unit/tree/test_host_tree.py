@@ -181,17 +181,17 @@ def test_a_new_root_is_nested_and_an_existing_one_keeps_its_layout(present, layo
 
 
 @pytest.mark.parametrize(
-    ("host", "policy", "present"),
+    ("numa", "policy", "present"),
     [
-        (FACTS, Policy(layout="flat"), found_with()),
-        (FACTS, Policy(), found_with("node-a_NUMA0")),
-        (FACTS, Policy(), root_only()),
-        (facts(numa=None), Policy(), found_with()),
-        (facts(numa=Topology(())), Policy(), found_with()),
+        (FACTS.numa, Policy(layout="flat"), found_with()),
+        (FACTS.numa, Policy(), found_with("node-a_NUMA0")),
+        (FACTS.numa, Policy(), root_only()),
+        (None, Policy(), found_with()),
+        (Topology(()), Policy(), found_with()),
     ],
 )
-def test_who_chose_or_has_no_cells_is_told_nothing(host, policy, present):
-    assert layout_hint(host, policy, present, ROOT) is None
+def test_who_chose_or_has_no_cells_is_told_nothing(numa, policy, present):
+    assert layout_hint(numa, policy, present, ROOT) is None
 
 
 # --- incomplete facts -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ that only compute lose by them, because each change of threads costs time.
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -109,6 +109,8 @@ class Fleet:
         self._driver_name, self._host, self._workers = driver_name, host, workers
         self._notice = notice
         self._audits: dict[str, NodeAudit] = {}
+        # The nodes of which the store had nothing when the pass began.
+        self._unsaved: Collection[str] = ()
         self._unchanged = UnchangedNodes(full_audit_interval)
         self._deleted, self.leases = DeletedNodes(context, driver_name), FleetLeases(context)
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
@@ -266,6 +268,7 @@ class Fleet:
         them meanwhile.
         """
         self._audits.clear()
+        self._unsaved = ()
         self._unchanged.keep(())
         self._deleted.forget()
 
@@ -327,10 +330,11 @@ class Fleet:
             request and is reported once.
         """
         self.context.tracking.consumer_records.begin_pass()
+        self._unsaved = ()
         if not options.dry_run:
             usage_step = self.context.tracking.usage_step
             usage_step.set_listed_nodes([ProviderUuid(uuid) for uuid in found])
-            usage_step.read_versions([ProviderUuid(uuid) for uuid in chosen])
+            self._unsaved = usage_step.read_versions([ProviderUuid(uuid) for uuid in chosen])
         try:
             self.context.server.connect(client, ask=options.reread)
             if options.on_mirror and all(
@@ -468,6 +472,8 @@ class Fleet:
                 AuditedNode(ProviderUuid(uuid), name, self._driver_name, self.context.provisional),
                 self.context,
             )
+            if uuid in self._unsaved:
+                known.placement_state.begin_empty()
         return known
 
 

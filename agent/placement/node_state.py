@@ -62,7 +62,7 @@ class NodePlacementState:
         self._view: PlacementView | None = None
         self._saved: PlacementView | None = None
         self._journal: Journal | None = None
-        # The journal as this process wrote it last.
+        # The journal as this process read or wrote it last.
         self._kept: Journal | None = None
         self._suspects: frozenset[ProviderUuid] = frozenset()
         self._refused: list[Operation] = []
@@ -102,7 +102,7 @@ class NodePlacementState:
     def journal(self) -> Journal:
         """The ownership journal of the node."""
         if self._journal is None:
-            self._journal = (
+            self._journal = self._kept = (
                 self._server.storage.journal(self._root) if self._journaled else Journal()
             )
         return self._journal
@@ -132,6 +132,11 @@ class NodePlacementState:
     def capabilities(self) -> ServerCapabilities:
         """The server's capabilities. They are known once the server is connected."""
         return cast(ServerCapabilities, self._server.capabilities)
+
+    def begin_empty(self) -> None:
+        """Take it that nothing of the node is saved, without asking the store."""
+        self._view, self._journal = PlacementView(), Journal()
+        self._kept = self._journal
 
     def forget(self) -> None:
         """Drop what is cached, because another agent may have managed the node meanwhile; the next
@@ -514,9 +519,10 @@ class NodePlacementState:
             # come from.
             last = self.journal
             names = last.names | journal.all_names()
-            self._journal = self._kept = self._server.storage.save_journal(
-                self._root, replace(journal, version=last.version, names=names)
-            )
+            journal = replace(journal, version=last.version, names=names)
+            if journal != self._kept:
+                self._kept = self._server.storage.save_journal(self._root, journal)
+            self._journal = self._kept
 
     def keeps(self, wanted: Journal) -> bool:
         """Return whether the journal, as it was written last, has the contents of ``wanted``."""

@@ -197,13 +197,12 @@ def load_journal(connection: Connection, root: ProviderUuid) -> Journal:
     return Journal(found.providers, found.adopted, found.held, row.version, names)
 
 
-def save_journal(
-    connection: Connection, root: ProviderUuid, version: int, journal: Journal
-) -> None:
+def save_journal(connection: Connection, root: ProviderUuid, journal: Journal) -> None:
     """Write the journal, which has the next version afterwards.
 
-    :raises RecordConflict: the database holds another version than ``version``.
+    :raises RecordConflict: the database holds another version.
     """
+    version = journal.version
     contents = _JournalContents(
         dict(journal.providers), journal.adopted, dict(journal.held), sorted(journal.names)
     )
@@ -217,7 +216,11 @@ def save_journal(
     elif not connection.execute(
         update(JOURNAL).where(JOURNAL.c.root == root, JOURNAL.c.version == version).values(values)
     ).rowcount:
-        raise journal_conflict(root)
+        raise RecordConflict(
+            f"the journal of node {root} was changed by somebody else meanwhile",
+            table=JOURNAL.name,
+            key=root,
+        )
 
 
 def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
@@ -227,12 +230,3 @@ def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
     others = exists().where(COMPUTE_NODE.c.uuid == JOURNAL.c.root, COMPUTE_NODE.c.host != host)
     statement = select(JOURNAL.c.root).where(~JOURNAL.c.empty, ~others)
     return frozenset(connection.execute(statement).scalars())
-
-
-def journal_conflict(root: ProviderUuid) -> RecordConflict:
-    """Return the error for a journal that another agent wrote since it was read."""
-    return RecordConflict(
-        f"the journal of node {root} was changed by somebody else meanwhile",
-        table=JOURNAL.name,
-        key=root,
-    )

@@ -21,6 +21,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    union,
 )
 
 from agent.model.claim import Claim, Migration
@@ -40,10 +41,12 @@ from agent.store.tables import (
     DEVICES,
     INSTANCE,
     INSTANCES,
+    JOURNAL,
     LEASE,
     LEASES,
     MIGRATION,
     MIGRATIONS,
+    MIRROR,
     NODES,
     NOT_CLEARED,
     NOT_DELETED,
@@ -74,6 +77,12 @@ NODE_VERSIONS = (
     select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version)
     .where(COMPUTE_NODE.c.uuid.in_(SOME))
     .order_by(COMPUTE_NODE.c.uuid)
+)
+KNOWN_NODES = union(
+    *(
+        select(node).where(node.in_(SOME))
+        for node in (COMPUTE_NODE.c.uuid, LEASE.c.node, JOURNAL.c.root, MIRROR.c.root)
+    )
 )
 # In the order of their uuids, so that two transactions that lock the same nodes do not deadlock.
 NODES_LOCKED = NODE_VERSIONS.with_for_update()
@@ -227,6 +236,15 @@ class RecordReader:
             for some in _chunks(nodes)
             for uuid, version in self._connection.execute(QUIET_VERSIONS, {"some": some})
         }
+
+    def unknown(self, nodes: Collection[ProviderUuid]) -> set[ProviderUuid]:
+        """Return those of these nodes of which the store has nothing: neither a record nor a lease,
+        a journal or a mirror.
+        """
+        left = set(nodes)
+        for some in _chunks(nodes):
+            left.difference_update(self._connection.execute(KNOWN_NODES, {"some": some}).scalars())
+        return left
 
     def load(self, node: ProviderUuid) -> NodeRecords | None:
         """Return all records of one node.

@@ -320,7 +320,8 @@ class Records:
         """
         with self._store.writing() as connection:
             transaction = Transaction(connection, self._store.location, self._clock)
-            transaction.lock(nodes)
+            if nodes:
+                transaction.lock(nodes)
             yield transaction
 
     def clear(self, migrations: Collection[ConsumerUuid]) -> None:

@@ -90,18 +90,13 @@ class Store:
         return self._load(lambda connection: placement_rows.roots(connection, host))
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
-        """Save a journal, unless it is equal to the saved one. Return it as saved.
+        """Save a journal. Return it as saved.
 
         :raises RecordConflict: the journal is based on an older version than the saved one.
         """
-        old = self.journal(root)
-        if old == journal:
-            return old
-        if old.version != journal.version:
-            raise placement_rows.journal_conflict(root)
         with self.writing() as connection:
-            placement_rows.save_journal(connection, root, old.version, journal)
-        return replace(journal, version=old.version + 1)
+            placement_rows.save_journal(connection, root, journal)
+        return replace(journal, version=journal.version + 1)
 
     def identity(self, host: str) -> ProviderUuid | None:
         """Return the uuid that the host's only node had when the store was last used, ``None`` if

@@ -98,6 +98,8 @@ class UsageStep:
         self._adding = threading.Lock()
         # The versions in the store of the records of idle nodes, each for one audit.
         self._versions: dict[ProviderUuid, int] = {}
+        # The nodes of which the store has nothing, each for one audit: they need not be read.
+        self._unknown = set[ProviderUuid]()
         self._tidied = 0.0
 
     def audit(
@@ -184,17 +186,21 @@ class UsageStep:
         entry.host = replace(entry.host, taken_at=facts.taken_at)
         return idle.view
 
-    def read_versions(self, nodes: Collection[ProviderUuid]) -> None:
+    def read_versions(self, nodes: Collection[ProviderUuid]) -> Collection[ProviderUuid]:
         """Read the versions of the nodes' records, so that the next audits of those that nobody
-        changed need not read all their records.
+        changed need not read all their records. Return the nodes of which the store has nothing.
         """
-        self._versions = {}
+        self._versions, self._unknown = {}, set()
         known = [node for node in nodes if (entry := self._entries.get(node)) and entry.idle]
-        if not known:
-            return
+        others = self._entries.keys() | {self._settings.agent.identity}
+        new = [] if self._settings.observes else [node for node in nodes if node not in others]
+        if not (known or new):
+            return ()
         # If the records cannot be read, the audits themselves meet the error and report it.
         with suppress(StoreError), self._records.reading() as reading:
             self._versions = dict(reading.quiet_versions(known))
+            self._unknown = reading.unknown(new)
+        return frozenset(self._unknown)
 
     def note_reserved(self, view: NodeView, seen: Seen, *, dry_run: bool = False) -> NodeView:
         """Record what Placement has reserved of the node's cards. Returns ``view`` with these
@@ -311,11 +317,14 @@ class UsageStep:
     ) -> NodeView:
         """Make one attempt at the audit: either all changes are written, or none."""
         agent, observes = self._settings.agent, self._settings.observes
-        with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
+        locked = () if node in self._unknown else (node,)
+        unread = observes or not locked
+        self._unknown.discard(node)
+        with self._records.reading() if dry_run else self._records.transaction(locked) as reading:
             now, shown = self._clock(), self._observe(node, facts, present)
-            lease = None if observes else reading.lease(node)
+            lease = None if unread else reading.lease(node)
             former = self._former_records(reading, node, facts.name, shown.domains or ())
-            stored, changes = self._read_records(reading, node, facts, former, lease)
+            stored, changes = self._read_records(reading, node, facts, former, lease, unread=unread)
             created = stored.node.version == 0
             claims, devices = on_present_cells(stored.claims, stored.devices, facts.numa)
             records = replace(stored, claims=claims, devices=devices)
@@ -394,13 +403,15 @@ class UsageStep:
         facts: HostFacts,
         former: ComputeNode | None,
         lease: Lease | None,
+        *,
+        unread: bool,
     ) -> tuple[NodeRecords, RecordChanges]:
         """Return the node's records with its own record brought up to date, and the changes for
         that. ``former``: the record of the node whose records this one gets.
         """
         agent, policy, now = self._settings.agent, self._settings.policy, self._clock()
         before = namesake = None
-        if not self._settings.observes:
+        if not unread:
             before = reading.node(node) if former is None else replace(former, uuid=node)
             if node != agent.identity:
                 namesake = reading.node_named(agent.host, facts.name)

@@ -11,6 +11,7 @@ from agent.audit import fleet
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import AgentUnderTest, ScriptedDriver, operations, shaped, total
+from tests.support.broken_store import counted
 from tests.support.placement import PlacementServer
 from tests.support.settled import clean
 
@@ -69,6 +70,19 @@ def test_the_inventories_of_new_nodes_are_written_in_one_request(
     assert placement.count() == LEARNED + 2 * MANY + 1 + 1
     is_true(agent, placement)
     clean(placement, agent_log)
+
+
+def test_a_new_node_costs_the_store_four_statements(agent: AgentUnderTest) -> None:
+    with counted() as sent:
+        assert set(first_pass(agent).values()) == {"changed"}
+    tables = ("compute_node", "lease", "journal", "mirror")
+    written = [text.split()[2] for text in sent if text.startswith(("INSERT", "UPDATE"))]
+    assert {table: written.count(table) for table in tables} == dict.fromkeys(tables, MANY)
+    # One statement asks for all nodes of which the store has something.
+    (asked,) = [text for text in sent if text.startswith("SELECT compute_node.")]
+    assert "UNION" in asked
+    assert [text for text in sent if text.startswith(("SELECT lease", "SELECT mirror"))] == []
+    assert [text for text in sent if text.startswith("SELECT journal")] == []
 
 
 def test_a_dry_run_shows_what_the_run_does(

@@ -5,7 +5,7 @@ node's own part of a tree with sharing providers.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agent.model.finding import Drift
 from agent.model.inventory import completed, without_empty
@@ -17,40 +17,6 @@ from agent.render.document import error_rows, replace_uuids
 
 if TYPE_CHECKING:
     from agent.model.mirror import Consumers
-
-
-class HasTree(Protocol):
-    """What is needed to show a tree: a NodeReport has it, and a StoredTree."""
-
-    @property
-    def uuid(self) -> str:
-        """The uuid of the root."""
-
-    @property
-    def tree(self) -> ProviderTree:
-        """The tree, with the roots that share with it."""
-
-    @property
-    def owned(self) -> frozenset[str]:
-        """The providers that the agent wrote."""
-
-    @property
-    def used(self) -> Mapping[str, Mapping[str, int]]:
-        """The amounts on record by provider and class, as far as known."""
-
-    @property
-    def in_placement(self) -> Mapping[str, Mapping[str, int]]:
-        """The amounts that Placement counts by provider and class, for providers for whose usages
-        it was asked.
-        """
-
-    @property
-    def consumers(self) -> "Consumers":
-        """Provider to consumer to what it holds, as far as known."""
-
-    @property
-    def provisional(self) -> bool:
-        """Whether the uuids were generated for a dry run only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +33,10 @@ class StoredTree:
     consumers: "Consumers" = field(default_factory=dict)
     """Provider to consumer to what it holds, as far as known."""
     in_placement: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+HasTree = NodeReport | StoredTree
+"""What has a tree to show."""
 
 
 def own_providers(tree: ProviderTree, root: str) -> list[ProviderUuid]:

@@ -1,8 +1,8 @@
 """Rendering of ``agent takeover check``: each check with its verdict and the next command."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 
@@ -28,18 +28,6 @@ class Check:
 def worst_verdict(checks: Sequence[Check]) -> Verdict:
     """Return the worst verdict of ``checks``."""
     return max((check.verdict for check in checks), key=VERDICTS.index, default="ok")
-
-
-def checks_document(host: str, checks: Sequence[Check], exit_code: int) -> dict[str, Any]:
-    """Return the document of the command."""
-    return {
-        "schema": SCHEMA,
-        "host": host,
-        "verdict": worst_verdict(checks),
-        "checks": [asdict(check) for check in checks],
-        "errors": [],
-        "exit_code": exit_code,
-    }
 
 
 def render_checks(host: str, checks: Sequence[Check], look: Look) -> str:

@@ -14,7 +14,7 @@ from oslo_config import cfg
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, start_driver
 from agent.cli.command import Commands, Options
-from agent.cli.output import answer, write, write_document
+from agent.cli.output import answer
 from agent.conformance.check import CheckedPromise, PromiseState
 from agent.conformance.suite import Conformance, check_conformance
 from agent.driver import interface as drivers
@@ -41,10 +41,9 @@ _STYLES: dict[PromiseState, str] = {
 }
 
 
-def conformance_document(conformance: Conformance, exit_code: int) -> dict[str, Any]:
-    """Return the document of the command."""
+def conformance_document(conformance: Conformance) -> dict[str, Any]:
+    """Return the content of the document of the command."""
     return {
-        "schema": CONFORMANCE_SCHEMA,
         "driver": conformance.driver,
         "nodes": {"listed": conformance.listed, "checked": list(conformance.checked)},
         "checks": [
@@ -59,8 +58,6 @@ def conformance_document(conformance: Conformance, exit_code: int) -> dict[str, 
             for promise in conformance.promises
         ],
         "notes": list(conformance.notes),
-        "errors": [],
-        "exit_code": exit_code,
     }
 
 
@@ -122,11 +119,8 @@ def check_driver(conf: cfg.ConfigOpts, options: Options) -> int:
             every_node=options.arguments["all"],
         )
     code = CHANGED if found.having("broken") else PARTLY if found.having("unchecked") else DONE
-    if options.as_document:
-        write_document(conformance_document(found, code), options)
-    else:
-        write(render_conformance(found, look_of(sys.stdout, wide=options.wide)))
-    return code
+    text = render_conformance(found, look_of(sys.stdout, wide=options.wide))
+    return answer(options, CONFORMANCE_SCHEMA, conformance_document(found), text, code)
 
 
 SCHEMA = "compute-node-agent/pci-check/1"

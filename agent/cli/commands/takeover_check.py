@@ -5,6 +5,7 @@ and what would change at first. Writes nothing.
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from threading import Event
 
 from keystoneauth1.exceptions import ClientException
@@ -20,7 +21,7 @@ from agent.cli.commands.nova_compute import nova_compute_checks, service_check
 from agent.cli.config_warnings import unknown_options
 from agent.cli.daemon_client import Document, from_daemon
 from agent.cli.guests_here import guests_here
-from agent.cli.output import write, write_document
+from agent.cli.output import answer
 from agent.conf.default import host_name, only_observes
 from agent.deadline import within
 from agent.errors import AgentError, PlacementRefused
@@ -32,7 +33,7 @@ from agent.placement.client import PlacementClient
 from agent.placement.server import Server
 from agent.placement.transport import Transport
 from agent.render.look import look_of
-from agent.render.takeover import Check, checks_document, render_checks, worst_verdict
+from agent.render.takeover import SCHEMA, Check, render_checks, worst_verdict
 from agent.tree.desired_tree import other_marks
 
 PLAN = "agent --once --adopt --dry-run"
@@ -49,11 +50,10 @@ def check_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
     code = {"ok": DONE, "warning": CHANGED if options.detailed_exitcode else DONE}.get(
         verdict, FAILED
     )
-    if options.as_document:
-        write_document(checks_document(host_name(conf), checks, code), options)
-    else:
-        write(render_checks(host_name(conf), checks, look_of(sys.stdout)))
-    return code
+    host = host_name(conf)
+    document = {"host": host, "verdict": verdict, "checks": [asdict(check) for check in checks]}
+    text = render_checks(host, checks, look_of(sys.stdout))
+    return answer(options, SCHEMA, document, text, code)
 
 
 # --- the daemon -----------------------------------------------------------------------------------

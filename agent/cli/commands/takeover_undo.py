@@ -13,7 +13,7 @@ from agent.audit.giving_back import GivenBack, give_back
 from agent.bootstrap.components import build_components
 from agent.bootstrap.fleet import open_run_store, start_fleet
 from agent.cli.command import Commands, Options
-from agent.cli.output import write, write_document
+from agent.cli.output import answer, write, write_document
 from agent.conf.default import host_name, only_observes
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.finding import CHANGED, DONE, PARTLY
@@ -118,14 +118,10 @@ def _nodes(store: Store, host: str, options: Options) -> Mapping[ProviderUuid, s
 
 
 def _nothing(conf: cfg.ConfigOpts, options: Options, *, dry_run: bool) -> int:
-    if options.as_document:
-        document = {"schema": SCHEMA, "dry_run": dry_run, "nodes": []}
-        done = {"given_back": [], "released": {}, "kept": {}, **_names(), "left_providers": []}
-        write_document({**document, **done, "errors": [], "exit_code": DONE}, options)
-    else:
-        what = f"{host_name(conf)}: by this store nothing in Placement is the agent's"
-        write(f"{printable(what)}: there is nothing to undo. {LOST}\n")
-    return DONE
+    done = {"given_back": [], "released": {}, "kept": {}, **_names(), "left_providers": []}
+    what = f"{host_name(conf)}: by this store nothing in Placement is the agent's"
+    text = f"{printable(what)}: there is nothing to undo. {LOST}\n"
+    return answer(options, SCHEMA, {"dry_run": dry_run, "nodes": [], **done}, text)
 
 
 def _document(given: GivenBack) -> dict[str, Any]:

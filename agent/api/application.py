@@ -20,6 +20,7 @@ from agent.api.problem import (
     MEDIA_TYPE,
     UnknownMethod,
     UnknownPath,
+    WaitLimit,
     plain,
     problem_of,
     refusal,
@@ -35,7 +36,6 @@ from agent.api.record_resources import (
 )
 from agent.api.service import Service
 from agent.api.state_resources import AuditResource, HealthResource, NodeResource
-from agent.api.wait_limit import WaitLimit
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
 

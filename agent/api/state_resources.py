@@ -14,8 +14,8 @@ from msgspec import UNSET
 
 from agent.api.metrics import CONTENT_TYPE, Metrics, TimedTracker
 from agent.api.node_documents import JsonObject, node_records
+from agent.api.problem import WaitLimit
 from agent.api.service import Service
-from agent.api.wait_limit import WaitLimit
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import TrackerError
 

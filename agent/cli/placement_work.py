@@ -6,7 +6,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -45,20 +45,6 @@ class Write:
     body: Any
     status: int | None
     """The status of the answer, ``None`` if the request was not sent."""
-
-
-def write_rows(writes: Sequence[Write]) -> list[dict[str, Any]]:
-    """Return the requests that write, for tools."""
-    return [
-        {
-            "method": write.method,
-            "path": write.path,
-            "version": write.version,
-            "body": write.body,
-            "status": write.status,
-        }
-        for write in writes
-    ]
 
 
 def render_work(
@@ -205,7 +191,7 @@ def finish(
             },
             "dry_run": options.dry_run,
             "result": result,
-            "writes": write_rows(writes),
+            "writes": [asdict(write) for write in writes],
             "requests": request_counts(requests),
             "errors": error_rows(problems),
             "exit_code": code,

@@ -7,8 +7,18 @@ from agent.model.names import printable
 from agent.model.operation import SetTraits
 from agent.model.report import METHODS, NodeReport, Report
 from agent.render.json_report import StoredTree, own_providers, provisional_names
-from agent.render.look import Look, Text, escape_text, table_lines, to_string, wrap_line
-from agent.render.node_lines import header_lines, summary_lines
+from agent.render.look import (
+    GAP,
+    STATE_STYLES,
+    Look,
+    Signs,
+    Text,
+    escape_text,
+    padded,
+    table_lines,
+    to_string,
+    wrap_line,
+)
 from agent.render.operation_lines import operation_lines
 from agent.render.problem_lines import drift_lines, error_lines
 from agent.render.tree_lines import (
@@ -23,6 +33,17 @@ TREES_AT_MOST = 20
 TREE_HEADINGS = ("node", "provider", "class", *HEADINGS)
 ROWS_AT_MOST = 100
 DETAILED_AT_MOST = 50
+NODE_HEADINGS = (
+    "node",
+    "state",
+    "driver",
+    "providers",
+    "operations",
+    "drift",
+    "errors",
+    "seconds",
+)
+NODE_WORDS = 3  # The first columns hold words, the others numbers.
 
 
 def render_report(report: Report, look: Look) -> str:
@@ -52,7 +73,7 @@ def _many(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
     )
     in_table = nodes if len(nodes) <= ROWS_AT_MOST else eventful[:ROWS_AT_MOST]
     lines = (
-        [*summary_lines(in_table, look), *_more(len(nodes) - len(in_table), ""), Text()]
+        [*_summary_lines(in_table, look), *_more(len(nodes) - len(in_table), ""), Text()]
         if in_table
         else []
     )
@@ -73,6 +94,63 @@ def _many(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
             else []
         ),
     ]
+
+
+def _header_lines(node: NodeReport, signs: Signs) -> list[Text]:
+    """Return the lines with the node's name, state, driver and uuid."""
+    style = STATE_STYLES[node.state]
+    facts = [f"driver {node.driver}", *([] if node.provisional else [node.uuid])]
+    if node.attempts > 1:
+        facts.append(f"{node.attempts} attempts")
+    return [
+        Text.assemble(
+            (f"{_mark(node, signs)} ", f"bold {style}"),
+            escape_text(node.name, "bold"),
+            "  ",
+            (node.state, f"bold {style}"),
+        ),
+        escape_text("  " + f" {signs.dot} ".join(facts), "dim"),
+    ]
+
+
+def _mark(node: NodeReport, signs: Signs) -> str:
+    marks = {
+        "in-sync": signs.good,
+        "changed": signs.good,
+        "pending": signs.waiting,
+        "degraded": "!",
+    }
+    return marks.get(node.state, signs.bad)
+
+
+def _summary_lines(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
+    """Return a table with one row for each node, for runs with too many nodes to show
+    their trees.
+    """
+    headings, *rows = padded(NODE_HEADINGS, [_summary_row(node) for node in nodes], NODE_WORDS)
+    lines = [Text(GAP.join(["", *headings]), "dim")]
+    for node, (name, state, *others) in zip(nodes, rows, strict=True):
+        style = STATE_STYLES[node.state]
+        mark = (f"{_mark(node, look.signs)} ", style)
+        told = (name, "bold"), GAP, (state, style), GAP, GAP.join(others)
+        lines.append(Text.assemble(mark, *told))
+    return lines
+
+
+def _summary_row(node: NodeReport) -> tuple[str, ...]:
+    numbers = (
+        len(own_providers(node.tree, node.uuid)),
+        len(node.outcomes),
+        len(node.drift),
+        len(node.errors),
+    )
+    return (
+        node.name,
+        node.state,
+        node.driver,
+        *map(str, numbers),
+        f"{node.seconds.get('total', 0.0):.2f}",
+    )
 
 
 def _more(count: int, what: str) -> list[Text]:
@@ -127,7 +205,7 @@ def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
         ("errors", error_lines(node.errors, look, hidden)),
         ("hint", wrap_line(escape_text(node.hint), look) if node.hint else []),
     ]
-    lines = header_lines(node, look.signs)
+    lines = _header_lines(node, look.signs)
     for title, body in sections:
         if body:
             lines += [Text(), *([Text(title, "underline")] if title else []), *body]

@@ -23,8 +23,16 @@ from agent.api.client import ApiAnswer, ApiClient
 from agent.api.metrics import Metrics, NodeFigures
 from agent.api.node_documents import stats
 from agent.api.openapi import METHODS, read
-from agent.api.problem import KINDS, REFUSALS, Busy, Fault, InvalidApiRequest, phrase, problem_of
-from agent.api.wait_limit import WaitLimit
+from agent.api.problem import (
+    KINDS,
+    REFUSALS,
+    Busy,
+    Fault,
+    InvalidApiRequest,
+    WaitLimit,
+    phrase,
+    problem_of,
+)
 from agent.cli.command import Options, Override, Source
 from agent.cli.configuration import load
 from agent.errors import AgentError, ConfigErrors

@@ -342,3 +342,28 @@ def test_a_dry_run_shows_that_a_child_of_the_agent_comes_back(predicted, placeme
     else:
         assert [status for status, _ in outcomes.values()] == ["failed"]
         assert [type(error) for error in errors] == [ProviderIdentityConflict]
+
+
+def test_names_are_made_only_for_what_can_be_sent(sent, placement, client, children):
+    def edit(tree):
+        tree.new_child("new", ROOT)
+        for name in ("new", "N0"):
+            tree.update_inventory(name, {f"CUSTOM_OF_{name.upper()}": total(1)})
+            tree.add_traits(name, f"CUSTOM_TRAIT_OF_{name.upper()}")
+
+    placement.faults.add(faults.answer(400), method="POST", path="^/resource_providers", times=None)
+    flushed = sent(edit)
+    assert {
+        one.operation.name: one.status for one in flushed.outcomes if not one.operation.provider
+    } == {
+        "CUSTOM_OF_N0": "done",
+        "CUSTOM_OF_NEW": "skipped",
+        "CUSTOM_TRAIT_OF_N0": "done",
+        "CUSTOM_TRAIT_OF_NEW": "skipped",
+    }
+    assert (flushed.capabilities.classes, flushed.capabilities.traits) == (
+        {"CUSTOM_OF_N0"},
+        {"CUSTOM_TRAIT_OF_N0"},
+    )
+    assert placement.other.traits(children["N0"]) == {"CUSTOM_TRAIT_OF_N0"}
+    assert statuses(flushed, SetInventory) == {"new": "skipped", "N0": "done"}

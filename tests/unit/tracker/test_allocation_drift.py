@@ -24,7 +24,7 @@ from agent.tracker.node_record import Agent, FoundNode, node_record
 from agent.tracker.stored_state import TreeConsumers
 from agent.tree.policy import Policy
 from tests.support.consumer_book import HOST, claim, instance
-from tests.support.tracking import FN, PMEM, Host, World, numa_cells
+from tests.support.tracking import F2, FN, PMEM, Host, World, numa_cells
 
 NODE = ProviderUuid("node-a")
 GUEST, MOVE = ConsumerUuid("guest"), ConsumerUuid("move")
@@ -236,3 +236,18 @@ def test_a_name_that_only_a_deleted_node_had_is_free() -> None:
 
 
 # --- the lease ------------------------------------------------------------------------------------
+
+
+def test_disk_is_rounded_up_and_what_the_host_keeps_is_left_out(world: World) -> None:
+    host = world.plain("HA")
+    host.claim("i1", F2)
+    assert used(host, tree_of(host)) == {
+        "HA": {"VCPU": 2, "PCPU": 0, "MEMORY_MB": 4096, "DISK_GB": 51}
+    }
+
+
+def test_pinned_cpus_count_on_their_cell_and_not_as_shared_ones(world: World) -> None:
+    host = world.numa()
+    host.claim("n1", FN)
+    found = used(host, tree_of(host, NUMA0={"PCPU": {"total": 4}}))
+    assert (found["HN"]["VCPU"], found["HN_NUMA0"]) == (0, {"PCPU": 2})

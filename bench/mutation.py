@@ -36,9 +36,7 @@ from mutmut.state import state
 from mutmut.utils.format_utils import is_mutated_method_name, mangled_name_from_mutant_name
 
 TREES = tuple(f"tests/unit/placement/test_{name}.py" for name in ("plan", "ownership", "reshaping"))
-SERVER = tuple(
-    f"tests/unit/placement/test_{name}.py" for name in ("flush", "mirror", "known_consumers")
-)
+SERVER = tuple(f"tests/unit/placement/test_{name}.py" for name in ("flush", "mirror"))
 FIT = ("tests/unit/numa", "tests/regressions/test_numa_fit_memo.py")
 DEVICES = ("tests/unit/pci", "tests/functional/tracker/test_device_claims.py")
 TRACKER = (
@@ -50,7 +48,7 @@ TRACKER = (
             "move_claims",
             "verdicts",
             "updates",
-            "reconcile",
+            "node_state",
             "allocations",
         )
     ),

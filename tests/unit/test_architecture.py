@@ -9,7 +9,9 @@ import configparser
 import importlib
 import re
 import tomllib
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -158,3 +160,68 @@ def test_every_test_that_the_threat_model_names_is_there():
     }
     assert len(named) > 50
     assert named <= there, named - there
+
+
+# --- no modules import each other in a circle: each can be imported before all others ---
+
+
+MODULES = {
+    ".".join(path.relative_to(CHECKOUT).with_suffix("").parts).removesuffix(".__init__"): path
+    for package in ("agent", "drivers")
+    for path in (CHECKOUT / package).rglob("*.py")
+}
+
+
+def imported_modules(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the modules that are imported where a module begins, not those within its functions."""
+    for statement in body:
+        if isinstance(statement, ast.Import):
+            yield from (alias.name for alias in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            assert statement.level == 0 and statement.module is not None
+            for alias in statement.names:
+                submodule = f"{statement.module}.{alias.name}"
+                yield submodule if submodule in MODULES else statement.module
+        elif isinstance(statement, ast.Try | ast.With | ast.For | ast.ClassDef):
+            yield from imported_modules(statement.body)
+
+
+def test_no_import_leads_back_to_where_it_began():
+    graph = {
+        name: {
+            other
+            for other in imported_modules(ast.parse(path.read_text()).body)
+            if other in MODULES
+        }
+        for name, path in MODULES.items()
+    }
+    assert len(graph) > 300
+    assert sum(map(len, graph.values())) > 2 * len(graph)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError(" -> ".join(reversed(error.args[1]))) from None
+
+
+# --- docs/glossary.md has each term once, with a meaning; docs/index.md has every page ---
+
+
+GLOSSARY = CHECKOUT / "docs" / "glossary.md"
+ROWS = re.findall(r"^- \*\*([^*]+)\*\*: (.+)$", GLOSSARY.read_text(), re.M)
+
+
+def test_every_term_has_a_meaning():
+    assert len(ROWS) > 30
+    for term, meaning in ROWS:
+        assert meaning.endswith("."), term
+
+
+def test_no_term_is_there_twice():
+    counts = Counter(name for term, _ in ROWS for name in term.split(", "))
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+def test_every_page_of_docs_is_in_the_index():
+    index = " ".join((CHECKOUT / "docs" / "index.md").read_text().split("```")[1::2]).split()
+    pages = {page.stem for page in (CHECKOUT / "docs").glob("*.md")} - {"index"}
+    assert pages - set(index) == {"configuration"}, "configuration is in the index of the reference"

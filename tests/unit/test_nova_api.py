@@ -2,7 +2,10 @@
 be.
 """
 
+import logging
+import threading
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import cast
 
 import pytest
@@ -18,6 +21,8 @@ from agent.model.finding import Drift
 from agent.model.names import ConsumerUuid
 from agent.model.nova_answers import NovaAnswers, NovaServer
 from agent.placement import clock
+from agent.service import log_writer
+from agent.service.log_writer import LogWriter
 from agent.tracker.domains import WITHOUT_DOMAIN
 from agent.tracker.observed_share import ObservedShare
 from tests.support.scripted_nova import Answer, Scripted, said, server
@@ -217,3 +222,88 @@ def test_a_nova_that_fails_is_left_alone_until_holders_are_due(
 @pytest.mark.parametrize("task", sorted(WITHOUT_DOMAIN))
 def test_a_server_without_a_domain_for_a_while_is_at_work(task: str) -> None:
     assert NovaServer("node-a", "ACTIVE", task).moving
+
+
+# --- more ---
+
+
+class Held(logging.Handler):
+    """A place that takes lines only while it is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open, self.lines = threading.Event(), list[str]()
+        self.taking = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.taking.set()
+        self.open.wait()
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def log_to(
+    place: Held, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[logging.Logger, LogWriter]]:
+    """A logger that writes to one place, by a writer whose queue is short."""
+    log = logging.getLogger("anything")
+    with monkeypatch.context() as patch:
+        patch.setattr(log_writer, "MOST_WAITING", 10)
+        patch.setattr(log_writer, "END_SECONDS", 60)
+        # Neither these lines nor those of other tests' threads go elsewhere.
+        patch.setattr(logging.getLogger(), "handlers", [])
+        for one in (log, log_writer.LOG):
+            patch.setattr(one, "handlers", [place])
+            patch.setattr(one, "propagate", False)
+            patch.setattr(one, "level", logging.INFO)
+            one.manager._clear_cache()
+        writer = LogWriter()
+        writer.take_over()
+        try:
+            yield log, writer
+        finally:
+            place.open.set()
+            writer.finish()
+    log.manager._clear_cache()
+
+
+def test_lines_that_nobody_takes_are_dropped_and_their_number_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = Held()
+    with log_to(held, monkeypatch) as (log, writer):
+        held.open.set()
+        log.info("the first")
+        assert writer.finish()
+        held.open.clear()
+        held.taking.clear()
+        log.info("line 0")
+        # From here on nobody takes a line from the queue.
+        assert held.taking.wait(60)
+        for number in range(1, 100):
+            log.info("line %d", number)
+        with monkeypatch.context() as patch:
+            patch.setattr(log_writer, "END_SECONDS", 0.1)
+            assert not writer.finish()
+        held.open.set()
+        # What is told of them is queued behind what was waiting.
+        assert writer.finish()
+        assert writer.finish()
+    kept = [line for line in held.lines if line.startswith("line ")]
+    assert kept == [f"line {number}" for number in range(len(kept))]
+    told = [line for line in held.lines if "dropped" in line]
+    assert told == [f"{100 - len(kept)} lines of the log were dropped, because nobody took them"]
+    # The one that was being written, and those that waited.
+    assert len(kept) == 1 + 10
+
+
+def test_a_line_is_as_it_was_when_it_was_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, values = Held(), ["before"]
+    with log_to(held, monkeypatch) as (log, writer):
+        # As after a reload.
+        writer.take_over()
+        log.info("%s", values)
+        values[0] = "after"
+        held.open.set()
+        assert writer.finish()
+    assert held.lines == ["['before']"]

@@ -13,7 +13,9 @@ from bench.budgets import request_verdicts, verdicts
 from bench.claims import ClaimRow, Claims
 from bench.fleet import summarize
 from bench.matrix import Case, Row
+from bench.pages import page
 from bench.placement_site import Request
+from bench.process_figures import CommandFigures, DaemonFigures, ProcessFigures
 from bench.processes import Pass, Peer
 from bench.results import Machine, Results
 from bench.soak.log_judge import LogJudge
@@ -229,3 +231,20 @@ def test_the_tables_name_what_failed() -> None:
     assert "| libvirtd killed | 3 | 4.5 | 7 |" in text
     assert "Failed: libvirtd killed: not ready" in text
     assert "| threads | | | | | | | the run is too short |" in text
+
+
+# --- the page of the benchmarks has what a whole run measures, not only what a quick one does ---
+
+
+MEASURED_ON = Machine("CPU", 2, 24.0, "Linux", {"commit": "abc"}, "today", 60.0, 0.1, 1.0, 0)
+
+
+def test_the_figures_of_processes_are_on_the_page() -> None:
+    daemon = DaemonFigures(80.0, 13, 90.0, 250.0, 3.5, 12.0, 3.6)
+    commands = {"--once, over HTTP": CommandFigures(1.17, 1.16)}
+    processes = ProcessFigures(daemon, commands, copy=0.001, plan=0.002)
+
+    written = page(Results(False, 1, MEASURED_ON, [], [], [], processes=processes), [])
+
+    assert "agent --once, over HTTP 1.17 s" in written
+    assert "90.0 MiB after 500 claims" in written

@@ -1,20 +1,29 @@
 """What one server offers: asked for once, refused if too old, learned by many nodes together."""
 
 import dataclasses
+import http.client
+import ssl
 
 import pytest
+import requests
+import urllib3
+import urllib3.exceptions as u3
+from keystoneauth1 import exceptions as ksa
 
+from agent.conf import clients
 from agent.errors import PlacementTooOld, PlacementUnreachable
+from agent.http.bounded import BoundedAdapter, LastCalls
 from agent.model.mirror import Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.placement.mirror import log_changes, log_losses
-from agent.placement.server import Server
+from agent.placement.server import ASK_FOR_TRAIT_AGAIN, Server, learn_traits
 from agent.placement.transport import OutageLog
+from agent.placement.unreachable import unreachable
 from tests.support import faults
 from tests.support.placement import PlacementServer
 from tests.unit.placement.conftest import transport_to
-from tests.unit.placement.nodes import N0, NAME, ROOT, THEIR_AGGREGATE
+from tests.unit.placement.nodes import KNOWLEDGE, N0, NAME, ROOT, THEIR_AGGREGATE
 
 
 class Kept:
@@ -256,3 +265,364 @@ def log_of_losses(traits, uuids, caplog):
     journal = Journal({uuid: Ownership(traits=traits) for uuid in uuids})
     log_losses(PresentTree(before), PresentTree(after), uuids[0], journal, frozenset(uuids[:1]))
     return [record.getMessage() for record in caplog.records]
+
+
+# --- which names a server knows ---
+
+
+AVX, FUTURE = "HW_CPU_X86_AVX", "HW_OF_THE_FUTURE"
+
+
+class KnowingServer:
+    """A client that knows some traits and remembers what it was asked."""
+
+    def __init__(self, *known):
+        self.known, self.asked = frozenset(known), []
+
+    def known_traits(self, names):
+        self.asked.append(sorted(names))
+        return self.known & frozenset(names)
+
+
+def test_what_was_asked_for_is_not_asked_again():
+    server = KnowingServer(AVX)
+    learned = learn_traits(server, KNOWLEDGE, [AVX, FUTURE], 1000.0)
+    assert learn_traits(server, learned, [FUTURE, AVX], 1000.0 + ASK_FOR_TRAIT_AGAIN - 1) is learned
+    assert learn_traits(server, learned, [], 99999.0) is learned
+    assert server.asked == [[AVX, FUTURE]]
+
+
+def test_a_clock_that_was_set_back_does_not_leave_a_trait_out_for_longer():
+    learned = learn_traits(KnowingServer(), KNOWLEDGE, [FUTURE], 1_000_000.0)
+    server = KnowingServer(FUTURE)
+    assert FUTURE in learn_traits(server, learned, [FUTURE], 1000.0).traits
+    assert server.asked == [[FUTURE]]
+
+
+def test_a_name_that_only_begins_like_a_custom_one_cannot_be_created():
+    assert set(learn_traits(KnowingServer(), KNOWLEDGE, ["CUSTOM_lower"], 0.0).unknown_traits) == {
+        "CUSTOM_lower"
+    }
+
+
+# --- what keystoneauth's exceptions mean ---
+
+
+URL = "http://placement:8778"
+
+
+def failure_of(error, region=None, interface=None):
+    return unreachable(error, URL, region, interface, "5 s for a connection and 60 s for an answer")
+
+
+def caused(error: Exception, *causes: Exception) -> Exception:
+    """``error``, raised from the first of ``causes``, that from the next, and so on."""
+    below = error
+    for cause in causes:
+        below.__cause__ = cause
+        below = cause
+    return error
+
+
+def new_connection(text="refused"):
+    return u3.NewConnectionError(None, f"Failed to establish a new connection: {text}")
+
+
+CASES = [
+    (
+        ksa.EndpointNotFound(),
+        "catalog",
+        False,
+        "no placement endpoint for region any, interface any in the service catalog",
+    ),
+    (ksa.EmptyCatalog(), "catalog", False, "the token for placement has no service catalog"),
+    (
+        ksa.MissingAuthPlugin(),
+        "credentials",
+        True,
+        "credentials incomplete or contradictory: ",
+    ),
+    (
+        ksa.Unauthorized("wrong password"),
+        "credentials",
+        True,
+        "credentials for placement refused by identity",
+    ),
+    (
+        ksa.AuthorizationFailure("no user"),
+        "credentials",
+        True,
+        "credentials incomplete or contradictory: no user",
+    ),
+    (
+        ksa.SSLError("unknown issuer"),
+        "tls",
+        True,
+        f"certificate of {URL} not accepted: unknown issuer",
+    ),
+    (
+        ksa.NotFound("Could not find Application Credential: x."),
+        "credentials",
+        True,
+        "credentials for placement refused by identity",
+    ),
+    (ksa.InternalServerError("boom"), "identity", False, "identity service"),
+    (ksa.ServiceUnavailable("down"), "identity", False, "identity service"),
+    (ksa.GatewayTimeout("slow"), "identity", False, "identity service"),
+    (
+        ksa.DiscoveryFailure("nothing there"),
+        "discovery",
+        False,
+        f"version discovery at {URL} failed: nothing there",
+    ),
+    (ksa.VersionNotAvailable("none"), "discovery", False, f"version discovery at {URL} failed"),
+    (
+        ksa.ConnectTimeout("slow"),
+        "timeout",
+        False,
+        f"no answer from {URL} in time; waited up to 5 s for a connection and 60 s for an answer",
+    ),
+    (ksa.ConnectFailure("gone"), "connect", False, f"cannot connect to {URL}: gone"),
+    (
+        ksa.UnknownConnectionError("odd", ValueError()),
+        "broken",
+        False,
+        f"connection to {URL} broken",
+    ),
+    (
+        OSError("Could not find a suitable TLS CA certificate bundle, invalid path: /x"),
+        "tls",
+        True,
+        f"certificate of {URL} not accepted: Could not find",
+    ),
+    (ValueError("odd"), "broken", False, f"connection to {URL} broken: odd"),
+    (ksa.ClientException("anything"), "broken", False, f"connection to {URL} broken: anything"),
+]
+
+
+@pytest.mark.parametrize(("error", "kind", "fatal", "message"), CASES)
+def test_every_class_of_failure_has_its_kind_and_text(error, kind, fatal, message):
+    failure = failure_of(error)
+    assert (failure.kind, failure.fatal) == (kind, fatal)
+    assert failure.message.startswith(message)
+    assert failure.remedy
+
+
+def test_a_missing_endpoint_names_region_and_interface():
+    assert failure_of(ksa.EndpointNotFound(), "RegionOne", "internal").message == (
+        "no placement endpoint for region RegionOne, interface internal in the service catalog"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "unknown"),
+    [
+        (
+            caused(
+                ksa.ConnectFailure("x"),
+                requests.ConnectionError(
+                    u3.ProtocolError("aborted", ConnectionResetError(104, "reset"))
+                ),
+            ),
+            True,
+        ),
+        (
+            caused(
+                ksa.ConnectFailure("x"),
+                requests.ConnectionError(
+                    u3.ProtocolError("aborted", http.client.RemoteDisconnected("closed"))
+                ),
+            ),
+            True,
+        ),
+        (
+            caused(
+                ksa.ConnectFailure("x"),
+                requests.ConnectionError(u3.MaxRetryError(None, URL, new_connection())),
+            ),
+            False,
+        ),
+        (
+            caused(
+                ksa.ConnectFailure("x"),
+                requests.ConnectionError(
+                    u3.MaxRetryError(None, URL, u3.NameResolutionError("h", None, OSError()))
+                ),
+            ),
+            False,
+        ),
+        (
+            caused(
+                ksa.ConnectTimeout("x"),
+                requests.ConnectTimeout(u3.MaxRetryError(None, URL, u3.ConnectTimeoutError())),
+            ),
+            False,
+        ),
+        (
+            caused(
+                ksa.ConnectTimeout("x"),
+                requests.ReadTimeout(u3.ReadTimeoutError(None, URL, "read")),
+            ),
+            True,
+        ),
+        (ksa.UnknownConnectionError("x", ValueError()), True),
+        (ksa.EndpointNotFound(), False),
+        (ksa.Unauthorized(), False),
+        (ksa.ServiceUnavailable(), False),
+        (ksa.SSLError("x"), False),
+    ],
+)
+def test_whether_a_write_may_have_been_applied(error, unknown):
+    assert failure_of(error).outcome_unknown is unknown
+
+
+@pytest.mark.parametrize(
+    ("causes", "reason"),
+    [
+        (
+            (
+                requests.ConnectionError(new_connection("x")),
+                ConnectionRefusedError(111, "Connection refused"),
+            ),
+            "Connection refused",
+        ),
+        (
+            (
+                requests.ConnectionError(
+                    u3.ProtocolError("aborted", http.client.RemoteDisconnected("Remote end closed"))
+                ),
+            ),
+            "Remote end closed",
+        ),
+        (
+            (
+                requests.exceptions.SSLError(
+                    u3.SSLError(ssl.SSLError(1, "self-signed certificate"))
+                ),
+            ),
+            "self-signed certificate",
+        ),
+    ],
+)
+def test_the_innermost_text_is_the_reason(causes, reason):
+    assert (
+        reason
+        in failure_of(
+            caused(
+                ksa.ConnectFailure("Unable to establish connection to http://x: wrapped"), *causes
+            )
+        ).message
+    )
+
+
+def test_the_url_that_was_asked_is_named_without_its_query():
+    asked = requests.ConnectionError(
+        request=requests.Request("GET", "http://identity/v3/auth/tokens?name=x").prepare()
+    )
+    assert (
+        failure_of(caused(ksa.ConnectFailure("gone"), asked)).message
+        == "cannot connect to http://identity/v3/auth/tokens: gone"
+    )
+
+
+def test_an_answer_of_the_identity_service_that_is_no_http_names_that():
+    asked = requests.ConnectionError(
+        request=requests.Request("POST", "http://token@identity/v3/auth/tokens?x=y").prepare()
+    )
+    failure = failure_of(
+        caused(
+            ksa.ConnectFailure("x"),
+            asked,
+            u3.ProtocolError("aborted"),
+            http.client.BadStatusLine("220 mail"),
+        )
+    )
+    call = "http://***@identity/v3/auth/tokens answered POST"
+    assert (
+        failure.message
+        == f"{call} with something that is not an identity service's: BadStatusLine: 220 mail"
+    )
+    assert (failure.kind, failure.remedy) == (
+        "not-placement",
+        "check [placement] auth_url, and what stands in front of it: a proxy, a login page",
+    )
+
+
+@pytest.mark.parametrize(
+    "error", [ksa.Unauthorized, ksa.InternalServerError, ksa.ServiceUnavailable, ksa.GatewayTimeout]
+)
+def test_an_answer_of_the_identity_service_names_that(error):
+    identity = "http://identity/v3/auth/tokens"
+    assert f"identity at {identity}" in failure_of(error("x", url=identity)).message.replace(
+        "service ", ""
+    )
+
+
+def test_a_reason_is_one_printable_line():
+    assert (
+        failure_of(ksa.ConnectFailure("two\nlines \x1b[31m")).message
+        == f"cannot connect to {URL}: two lines \\x1b[31m"
+    )
+
+
+def test_a_chain_of_causes_that_bites_its_tail_ends():
+    error, cause = ksa.ConnectFailure("x"), ValueError()
+    error.__cause__, cause.__context__ = cause, error
+    assert failure_of(error).kind == "connect"
+
+
+# --- of some calls the last ones close what none of them uses any more ---
+
+
+def test_nothing_is_closed_while_calls_wait_to_begin() -> None:
+    closed: list[int] = []
+    calls = LastCalls(3, lambda: closed.append(1))
+    assert [calls.run(lambda: 7), calls.run(lambda: 8)] == [7, 8]
+    assert closed == []
+    assert calls.run(lambda: 9) == 9
+    assert closed == [1]
+
+
+def test_an_exception_is_the_end_of_its_own_call_only() -> None:
+    closed: list[int] = []
+    calls = LastCalls(2, lambda: closed.append(1))
+    for expected in ([], [1]):
+        with pytest.raises(ZeroDivisionError):
+            calls.run(lambda: 1 // 0)
+        assert closed == expected
+        assert not LastCalls.in_one()
+
+
+def pool_of(adapter: BoundedAdapter, scheme: str) -> urllib3.HTTPConnectionPool:
+    pool = adapter.poolmanager.connection_from_url(f"{scheme}://127.0.0.1:1/")
+    assert isinstance(pool, urllib3.HTTPConnectionPool)
+    return pool
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_last_used_connections_stay(scheme: str) -> None:
+    adapter = BoundedAdapter()
+    pool = pool_of(adapter, scheme)
+    taken = [pool._get_conn() for _ in range(3)]
+    for connection in taken:
+        pool._put_conn(connection)
+    adapter.close_idle(2)
+    assert pool._get_conn() is taken[2]
+    assert pool._get_conn() is taken[1]
+    assert pool._get_conn() is not taken[0]
+    # A pool that was closed as a whole has none.
+    pool.close()
+    adapter.close_idle(0)
+
+
+def test_as_many_connections_may_be_idle_as_there_may_be_requests(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The library below keeps ten unless it is told otherwise, and warns of each that is more."""
+    (most,) = (option.type.max for option in clients.PLACEMENT if option.name == "max_in_flight")
+    pool = pool_of(BoundedAdapter(), "http")
+    taken = [pool._get_conn() for _ in range(most)]
+    for connection in taken:
+        pool._put_conn(connection)
+    assert {pool._get_conn() for _ in range(most)} == set(taken)
+    assert not caplog.records

@@ -13,7 +13,7 @@ from agent.model.finding import Drift
 from agent.model.instance import Amounts, Flavor, GuestCell, PlacedCell
 from agent.model.inventory import Inventories
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import ComputeNode, Lease, RecordChanges
+from agent.model.node_records import ComputeNode, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import PagePool, Topology
 from agent.store.store import open_store
@@ -21,7 +21,7 @@ from agent.tracker.allocation_drift import allocation_drift
 from agent.tracker.allocations import AllocationShare
 from agent.tracker.claim_usage import provider_usage
 from agent.tracker.node_drift import overcommitted
-from agent.tracker.node_record import Agent, FoundNode, node_record
+from agent.tracker.node_record import Agent, node_record
 from agent.tracker.stored_state import TreeConsumers
 from agent.tree.policy import Policy
 from tests.support.consumer_book import HOST, claim, instance
@@ -171,7 +171,6 @@ FACTS = HostFacts(
     8192,
     100,
 )
-MINE = Lease(node=UUID, host="HA", expires_at=NOW + LEASE, version=1)
 KNOWN = ComputeNode(
     uuid=UUID,
     host="HA",
@@ -192,14 +191,13 @@ KNOWN = ComputeNode(
 
 def recorded(
     node: ComputeNode | None = KNOWN,
-    lease: Lease | None = MINE,
     *,
     facts: HostFacts = FACTS,
     namesake: ComputeNode | None = None,
     us: Agent = US,
     **policy: Any,
 ) -> tuple[ComputeNode, RecordChanges]:
-    return node_record(FoundNode(node, namesake, lease), UUID, facts, us, Policy(**policy), NOW)
+    return node_record(node, namesake, UUID, facts, us, Policy(**policy), NOW)
 
 
 # --- the record -----------------------------------------------------------------------------------
@@ -234,10 +232,7 @@ def test_an_agent_without_an_address_keeps_the_one_that_was_known() -> None:
 
 
 def test_a_name_that_only_a_deleted_node_had_is_free() -> None:
-    assert recorded(None, None, namesake=replace(KNOWN, uuid=OTHER, deleted=True))[0].uuid == UUID
-
-
-# --- the lease ------------------------------------------------------------------------------------
+    assert recorded(None, namesake=replace(KNOWN, uuid=OTHER, deleted=True))[0].uuid == UUID
 
 
 def test_disk_is_rounded_up_and_what_the_host_keeps_is_left_out(world: World) -> None:

@@ -54,7 +54,7 @@ class _Answer:
     """Its record and its claims then."""
     drift: Drift | None
     others: Any
-    """What of the node beside it the answer depends on, see :func:`_others`; None: nothing."""
+    """What of the node beside it the answer depends on; None: nothing."""
 
 
 class MisplacedGuests:
@@ -92,7 +92,14 @@ class MisplacedGuests:
         if ground != self._ground:
             self._ground, self._answers = ground, {}
         shown = {guest.uuid: guest for guest in state.host.guests or ()} if guests else {}
-        found, others = {}, _others(state)
+        # A guest that was denied, or that could not be judged, is looked at again once others may
+        # have let go of what it needs, or records that contradict each other may be corrected.
+        found, host = {}, state.host
+        others = (
+            state.claims,
+            (state.problems, state.uncounted, host.cells_known),
+            (host.mediated, host.moved_devices),
+        )
         # A node that promises nothing new now says nothing of its cells and devices either.
         unsure = bool(state.problems or state.uncounted)
         for guest, claims in sorted(guests.items()):
@@ -108,18 +115,6 @@ class MisplacedGuests:
             drift = _drift(state, guest, shown.get(guest), reasons) if reasons else None
             found[guest] = _Answer(looked_at, drift, others if reasons or unsure else None)
         self._answers = found
-
-
-def _others(state: NodeState) -> Any:
-    """Return what decides on a guest that was denied, or that could not be judged: others may have
-    let go of what it needs, records that contradict each other may have been corrected.
-    """
-    host = state.host
-    return (
-        state.claims,
-        (state.problems, state.uncounted, host.cells_known),
-        (host.mediated, host.moved_devices),
-    )
 
 
 def _settled(

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.flushing import Flushing, Steps
@@ -28,7 +28,6 @@ from agent.errors import (
 )
 from agent.model.finding import NodeState, Problem
 from agent.model.names import MAX_PROVIDER_NAME, is_unnamed, printable
-from agent.model.provider_tree import PresentTree
 from agent.model.report import NodeReport, Usage
 from agent.placement import clock
 from agent.placement.answers import Row
@@ -40,14 +39,6 @@ from agent.tracker.node_state import NodeView
 from agent.tree.reshape.moving import MOVED_BY
 
 LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _SeparateCount:
-    """Result of counting a node outside of an audit: its usage, or the error that prevented it."""
-
-    usage: Usage = field(default_factory=Usage)
-    error: AgentError | None = None
 
 
 @contextmanager
@@ -147,7 +138,8 @@ class NodeAudit:
                     self.context.tracking.usage_step.mark_deleted(self.node.uuid)
             with self._flushing.conflicts(run):
                 with run.step("tree"), _on_mirror() if run.options.on_mirror else nullcontext():
-                    self._reader.refresh(run, rows if run.attempts == 1 else None)
+                    known = rows if run.attempts == 1 else None
+                    self._reader.refresh(run.client, run.reading_options, known)
                     outcome = plan_removal(self._reader.deleted(run))
                 if (yield from self._flushing.flush(run, outcome)):
                     return
@@ -214,7 +206,7 @@ class NodeAudit:
             raise
         except AdoptionNeeded as error:
             # Nothing is written, in this pass and in later ones, until the operator decides.
-            state, run.tree = "degraded", self._present()
+            state, run.tree = "degraded", self.placement_state.view.subtree(self.node.uuid)
             run.fail(error)
         except AgentError as error:
             # A failed allocation repair is tried again; a failed layout change needs the operator.
@@ -235,7 +227,7 @@ class NodeAudit:
         report = run.report(
             self.node,
             state,
-            self._present(),
+            self.placement_state.view.subtree(self.node.uuid),
             owned,
             consumers,
             observes=self.context.observes,
@@ -244,10 +236,6 @@ class NodeAudit:
             RefusedAudit.of(report, time.monotonic(), self._refusal) if state == "refused" else None
         )
         return report
-
-    def _present(self) -> PresentTree:
-        """Return a copy of the node's tree with the names that Placement has."""
-        return self.placement_state.view.subtree(self.node.uuid)
 
     def _check_name(self) -> None:
         """Raise :class:`InvalidTree` if Placement cannot take the node's name, or the driver knows
@@ -294,7 +282,7 @@ class NodeAudit:
         for text in filter(None, (run.layout, run.hint)) if not self._started else ():
             LOG.info("node %s: %s", printable(self.node.name), text)
         if run.options.with_usages:
-            tree = self._present()
+            tree = self.placement_state.view.subtree(self.node.uuid)
             asked = [provider.uuid for provider in tree.providers() if provider.inventory]
             used = run.client.exchange.each(run.client.usages, asked)
             run.in_placement = dict(zip(map(str, asked), used, strict=True))
@@ -323,22 +311,28 @@ class NodeAudit:
 
         Errors are logged.
         """
-        if not options.dry_run and (error := self._counted_apart(options).error) is not None:
-            LOG.warning("node %s: %s", printable(self.node.name), error)
+        if not options.dry_run:
+            try:
+                self._counted_apart(options)
+            except AgentError as error:
+                LOG.warning("node %s: %s", printable(self.node.name), error)
 
-    def _counted_apart(self, options: AuditOptions) -> _SeparateCount:
-        """Count the node from facts and records; errors are in the result."""
+    def _counted_apart(self, options: AuditOptions) -> Usage:
+        """Count the node from facts and records. Return its usage.
+
+        :raises AgentError: it cannot be counted.
+        """
         run = AuditRun(self.context.server.client(), options)
         try:
             run.facts, _ = self._reader.facts()
             self._count(run)
-        except AgentError as error:
-            return _SeparateCount(error=error)
+        except AgentError:
+            raise
         except Exception as error:
             # As in an audit: the other nodes are counted all the same.
             LOG.exception("node %s could not be counted", printable(self.node.name))
-            return _SeparateCount(error=AgentBug.of(error))
-        return _SeparateCount(run.records.usage if run.records is not None else Usage())
+            raise AgentBug.of(error) from error
+        return run.records.usage if run.records is not None else Usage()
 
     def _paused(self, refused: NodeReport, options: AuditOptions) -> NodeReport:
         """Return the report of a refused node whose pause is not over. The node is still counted
@@ -346,10 +340,8 @@ class NodeAudit:
 
         ``refused``: the report of the refusal.
         """
-        apart = self._counted_apart(options)
-        if apart.error is None:
-            return replace(refused, usage=apart.usage)
-        problem = Problem(
-            apart.error.code, apart.error.message, apart.error.remedy, apart.error.fatal
-        )
-        return replace(refused, errors=(*refused.errors, problem))
+        try:
+            return replace(refused, usage=self._counted_apart(options))
+        except AgentError as error:
+            problem = Problem(error.code, error.message, error.remedy, error.fatal)
+            return replace(refused, errors=(*refused.errors, problem))

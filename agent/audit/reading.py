@@ -175,10 +175,13 @@ class Reader:
 
     # --- Placement --------------------------------------------------------------------------------
 
-    def refresh(self, run: AuditRun, rows: Sequence[Row] | None) -> None:
+    def refresh(
+        self, client: PlacementClient, options: AuditOptions, rows: Sequence[Row] | None
+    ) -> None:
         """Bring the mirror up to date, unless it is to suffice.
 
-        ``rows``: the node's structure in Placement, if it was read already.
+        ``options``: ``reread`` in the first attempt only. ``rows``: the node's structure in
+        Placement, if it was read already.
 
         :raises ProviderIdentityConflict: the root has another name.
         :raises ProviderNameConflict: in a dry run, another provider has the node's name.
@@ -186,22 +189,21 @@ class Reader:
         :raises MirrorInsufficient: the mirror is to suffice, and does not.
         """
         state, server = self.placement_state, self.context.server
-        server.connect(run.client)
-        everything = run.options.reread and run.attempts == 1
+        server.connect(client)
         try:
-            if not run.options.on_mirror:
-                freshness = replace(self.context.freshness, everything=everything)
-                state.refresh(run.client, freshness, rows)
+            if not options.on_mirror:
+                freshness = replace(self.context.freshness, everything=options.reread)
+                state.refresh(client, freshness, rows)
             elif not state.mirrored:
                 raise MirrorInsufficient(f"node {printable(self.node.name)} is not mirrored")
         except PlacementRefused as error:
             if error.status in (404, 406):
                 # A missing provider would give an empty list, so the call or its microversion is
                 # missing: check whether the server is too old.
-                server.connect(run.client, ask=True)
+                server.connect(client, ask=True)
             raise
-        self._check_identity(run.client, run.options)
-        if run.options.adopt:
+        self._check_identity(client, options)
+        if options.adopt:
             state.adopt()
 
     def _check_identity(self, client: PlacementClient, options: AuditOptions) -> None:
@@ -276,7 +278,7 @@ class Reader:
         an agent that starts may do. ``last``: the last observation from which nothing followed to
         be done.
         """
-        self.refresh(run, rows)
+        self.refresh(run.client, run.reading_options, rows)
         assert run.facts is not None
         assert run.records is not None
         run.records = self.note_reserved(run.records, dry_run=run.options.dry_run)

@@ -146,6 +146,11 @@ class AuditRun:
     unrepaired: str = ""
     """Why allocations of devices could not be corrected; empty if they could."""
 
+    @property
+    def reading_options(self) -> AuditOptions:
+        """The options for the reads of an attempt: only the first one reads everything again."""
+        return replace(self.options, reread=self.options.reread and self.attempts == 1)
+
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Add the duration of the block to that of the step ``name``."""

@@ -26,10 +26,9 @@ from agent.tree.reported_cards import (
     ReservedOfCard,
     card_of,
     cards,
+    counts_devices,
     device_provider_name,
     device_providers,
-    is_device_provider,
-    is_own_card,
     problems,
 )
 
@@ -110,7 +109,9 @@ class Reported:
             provider.name: _without_additions(provider, journal)
             for provider in map(present.provider, present.get_provider_uuids(root) if name else ())
             # Somebody else may have taken the marker off.
-            if (is_device_provider(provider, name) or is_own_card(provider, name, journal))
+            if counts_devices(
+                provider.name, provider.traits | journal.of(provider.uuid).traits, name
+            )
             and provider.name not in written_by_driver
         }
         return cls(desired.name_of(root), by_name)

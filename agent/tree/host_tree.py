@@ -6,7 +6,7 @@ resources that the cell mode puts there; ``flat`` puts everything on the root. F
 facts that is not complete, the last good part of the tree stays, where an older layout has it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
@@ -250,16 +250,23 @@ def _records_before(present: ProviderTree, root: str) -> Inventories:
 
 
 @dataclass(frozen=True, slots=True)
-class _RootResource:
-    """A class that the root counts, with what the operator decided about it."""
+class _Share:
+    """What the operator keeps of a class that the root counts, and how the rest is offered."""
 
-    name: str
-    total: int | None
-    """None or 0: the node has none of it."""
     reserved: int
     option: str
     """The option of group DEFAULT that sets the reserved amount."""
     ratio: Ratio
+
+
+def _shares(policy: Policy) -> Mapping[str, _Share]:
+    return {
+        orc.VCPU: _Share(policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio),
+        orc.MEMORY_MB: _Share(
+            policy.reserved_memory_mib, "reserved_host_memory_mb", policy.memory_ratio
+        ),
+        orc.DISK_GB: _Share(policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio),
+    }
 
 
 def _root_inventory(
@@ -275,22 +282,28 @@ def _root_inventory(
 
     :raises ConfigErrors: reserved amounts that are above their totals.
     """
+    totals: dict[str, int | None] = {}
+    if cpus is not None:
+        totals[orc.VCPU] = len(cpus.shared)
+    if facts.complete("memory"):
+        totals[orc.MEMORY_MB] = facts.memory_mib
+    if facts.complete("disk") and not tree.has_sharing_provider(orc.DISK_GB):
+        known = last.get(orc.DISK_GB, {}).get("total")
+        totals[orc.DISK_GB] = facts.disk_gib_after(int(known) if known else None)
     inventory: dict[str, Record] = {}
     errors: list[ConfigError] = []
-    for resource in _root_resources(tree, facts, policy, cpus, last):
-        if not resource.total:
-            continue
-        if resource.reserved > resource.total:
+    shares = _shares(policy)
+    for name, total in totals.items():
+        share = shares[name]
+        if total and share.reserved > total:
             what = (
-                f"[DEFAULT] {resource.option}: {resource.reserved} of {resource.name} reserved, "
-                f"above the total {resource.total} of {printable(facts.name)}"
+                f"[DEFAULT] {share.option}: {share.reserved} of {name} reserved, "
+                f"above the total {total} of {printable(facts.name)}"
             )
             errors.append(ConfigError(what, "lower it"))
-            continue
-        present_ratio = before.get(resource.name, {}).get("allocation_ratio")
-        inventory[resource.name] = inventory_record(
-            resource.total, reserved=resource.reserved, ratio=resource.ratio.of(present_ratio)
-        )
+        elif total:
+            ratio = share.ratio.of(before.get(name, {}).get("allocation_ratio"))
+            inventory[name] = inventory_record(total, reserved=share.reserved, ratio=ratio)
     ConfigErrors.raise_if_any(errors)
     if disk := inventory.get(orc.DISK_GB):
         # The image cache may be larger than the disk if a link leads to another one; Placement
@@ -298,40 +311,5 @@ def _root_inventory(
         reserved = min(int(disk["total"]), policy.reserved_disk_gib + facts.image_cache_gib)
         inventory[orc.DISK_GB] = {**disk, "reserved": reserved}
     kept = {"cpu": (orc.VCPU, orc.PCPU), "memory": (orc.MEMORY_MB,), "disk": (orc.DISK_GB,)}
-    inventory.update(
-        {
-            name: last[name]
-            for section, names in kept.items()
-            if section in facts.incomplete
-            for name in names
-            if name in last
-        }
-    )
-    return inventory
-
-
-def _root_resources(
-    tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories
-) -> Iterator[_RootResource]:
-    """Yield the classes that complete facts say the root counts."""
-    if cpus is not None:
-        yield _RootResource(
-            orc.VCPU, len(cpus.shared), policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio
-        )
-    if facts.complete("memory"):
-        yield _RootResource(
-            orc.MEMORY_MB,
-            facts.memory_mib,
-            policy.reserved_memory_mib,
-            "reserved_host_memory_mb",
-            policy.memory_ratio,
-        )
-    if facts.complete("disk") and not tree.has_sharing_provider(orc.DISK_GB):
-        known = last.get(orc.DISK_GB, {}).get("total")
-        yield _RootResource(
-            orc.DISK_GB,
-            facts.disk_gib_after(int(known) if known else None),
-            policy.reserved_disk_gib,
-            "reserved_host_disk_mb",
-            policy.disk_ratio,
-        )
+    names = (name for section, some in kept.items() if section in facts.incomplete for name in some)
+    return inventory | {name: last[name] for name in names if name in last}

@@ -2,14 +2,13 @@
 consumer has which device, and the reasons why a card cannot be one provider.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import os_traits
 
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress, PciDevice
-from agent.model.mirror import Journal
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
@@ -37,16 +36,11 @@ def card_of(name: str, root: str) -> PciAddress | None:
     return card if name == device_provider_name(root, card) else None
 
 
-def is_device_provider(provider: Provider, root: str) -> bool:
-    """Whether the provider counts devices of a card of the node called ``root``."""
-    return MARKER in provider.traits and card_of(provider.name, root) is not None
-
-
-def is_own_card(provider: Provider, root: str, journal: Journal) -> bool:
-    """Whether the agent itself wrote that the provider counts devices of a card of the node called
-    ``root``.
+def counts_devices(name: str, traits: Set[str], root: str) -> bool:
+    """Whether a provider of that name and with these traits counts devices of a card of the node
+    called ``root``.
     """
-    return MARKER in journal.of(provider.uuid).traits and card_of(provider.name, root) is not None
+    return MARKER in traits and card_of(name, root) is not None
 
 
 def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provider]:
@@ -56,7 +50,7 @@ def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provide
         yield from (
             provider
             for provider in map(tree.provider, tree.get_provider_uuids(root))
-            if is_device_provider(provider, name)
+            if counts_devices(provider.name, provider.traits, name)
         )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import os_traits
 
+from agent.audit.last_outcome import verdict_again
 from agent.audit.observation import (
     GuestAllocations,
     HeldElsewhere,
@@ -23,7 +24,6 @@ from agent.audit.observation import (
     TreeOf,
     WholeAllocations,
 )
-from agent.model.facts import HostFacts
 from agent.model.finding import Drift
 from agent.model.inventory import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
@@ -77,13 +77,13 @@ def judge(seen: Observation) -> Judged | Need:
     held: HeldHere | None = seen.answers.get(Holdings())
     if held is None or held.records is None:
         return NOTHING_TO_JUDGE
-    if seen.last is not None and seen.last.judged is not None and _same(seen, seen.last, held):
-        return seen.last.judged
+    if (judged := verdict_again(seen, held)) is not None:
+        return judged
     holding = AllocationShare(
         seen.records.node,
         seen.consumers(held.providers),
         offered_only_by(held.offering, seen.view.tree),
-        running(seen.facts),
+        seen.running,
     )
     # The known amounts may be outdated: giving back an allocation moves no generation.
     records = held.records
@@ -92,18 +92,6 @@ def judge(seen: Observation) -> Judged | Need:
     if seen.needs_reread(reread):
         return reread
     return _verdicts(seen, holding, held, records)
-
-
-def _same(seen: Observation, last: Observation, held: HeldHere) -> bool:
-    """Return whether nothing that the verdict on the allocations follows from has changed."""
-    return (
-        not seen.doubted
-        and last.answers.get(Holdings()) == held
-        and last.consumers(held.providers) == seen.consumers(held.providers)
-        and last.view.tree.same_contents(seen.view.tree)
-        and last.policy.purge_after == seen.policy.purge_after
-        and running(last.facts) == running(seen.facts)
-    )
 
 
 def _verdicts(
@@ -287,18 +275,6 @@ def offered_only_by(ours: Collection[ProviderUuid], tree: ProviderTree) -> froze
     return frozenset(having[True] - having[False])
 
 
-def running(facts: HostFacts) -> frozenset[ConsumerUuid] | None:
-    """Return the uuids of the guests that the hypervisor shows; None where this could not be read.
-
-    Empty for a driver that never shows guests: then the records decide.
-    """
-    return (
-        frozenset(guest.uuid for guest in facts.domains or ())
-        if facts.complete("domains")
-        else None
-    )
-
-
 # Traits of CPUs that the agent derives from libvirt's features and that nova-compute does not know,
 # or knows by another name of the feature.
 NOT_REPORTED_BY_NOVA = frozenset(
@@ -355,7 +331,7 @@ def judge_beside_nova(seen: Observation) -> Judged | Need:
     """Compare the allocations of the node with its guests; nothing is removed."""
     tree, facts, records = seen.own_tree(), seen.facts, seen.records
     offering = tuple(uuid for uuid in tree.get_provider_uuids() if tree.has_inventory(uuid))
-    guests = running(facts)
+    guests = seen.running
     # A driver that shows no guests says nothing of their allocations.
     if not offering or guests is None or records.state.host.guests is None:
         return Judged()

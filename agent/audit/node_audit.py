@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.flushing import Flushing, Steps
+from agent.audit.last_outcome import last_outcome
 from agent.audit.misplaced import MisplacedGuests
 from agent.audit.name_conflict import tell_way_out
-from agent.audit.observation import Observation, PlanOutcome
+from agent.audit.observation import LastOutcome, PlanOutcome
 from agent.audit.planning import plan_audit, plan_removal
 from agent.audit.reading import Reader
 from agent.audit.remembered import Surpluses
 from agent.audit.run import AuditRun, RefusedAudit
-from agent.audit.shape import repeats
 from agent.errors import (
     AdoptionNeeded,
     AgentBug,
@@ -70,7 +70,7 @@ class NodeAudit:
         self._started = self._moved = False
         self._misplaced = MisplacedGuests()
         self._refusal: RefusedAudit | None = None
-        self._last: Observation | None = None
+        self._last: LastOutcome | None = None
         self.sighted: frozenset[Key] | None = None
         """The entries of the operator's files that match a provider here; None until a tree was
         seen.
@@ -127,7 +127,9 @@ class NodeAudit:
                     )
                     while (outcome := plan_audit(seen)).needs is not None:
                         seen = self._reader.read(run.client, seen, outcome)
-                    self._remember(seen, outcome)
+                    assert outcome.shaped is not None
+                    self.sighted = outcome.shaped.sighted
+                    self._last = last_outcome(seen, outcome)
                 if (yield from self._flushing.flush(run, self._with_misplaced(run, outcome))):
                     return
 
@@ -168,17 +170,6 @@ class NodeAudit:
         if run.options.on_mirror and (taken_over or unpublished):
             raise MirrorInsufficient("records are not published yet")
         return taken_over
-
-    def _remember(self, seen: Observation, outcome: PlanOutcome) -> None:
-        """Keep what was observed if the same would lead to the same shape, with nothing to do."""
-        shaped = outcome.shaped
-        assert shaped is not None
-        self.sighted = shaped.sighted
-        judged = outcome.judged if outcome.judged.quiet else None
-        last = seen.last
-        if last is None or last.shaped is not shaped or last.judged is not judged:
-            known = replace(seen, shaped=shaped, judged=judged, last=None)
-            self._last = known if repeats(seen, shaped) else None
 
     # --- the report -------------------------------------------------------------------------------
 

@@ -355,15 +355,22 @@ class Observation(TreeObservation):
     """Why allocations of devices cannot be corrected now; empty if they can."""
     tried: frozenset[ConsumerUuid] = frozenset()
     """Consumers that an earlier attempt of this pass could not remove."""
-    last: "Observation | None" = None
-    """The last one from which nothing followed to be done, with its shape."""
-    judged: Judged | None = None
-    """Of the last observation: the verdict on the allocations, if it is quiet."""
+    last: "LastOutcome | None" = None
 
     @property
     def takes_care(self) -> bool:
         """Whether the agent manages the node, and goes on doing so."""
         return not (self.context.observes or self.context.gives_back)
+
+    @property
+    def running(self) -> frozenset[ConsumerUuid] | None:
+        """The uuids of the guests that the hypervisor shows; None where this could not be read.
+
+        Empty for a driver that never shows guests: then the records decide.
+        """
+        if not self.facts.complete("domains"):
+            return None
+        return frozenset(guest.uuid for guest in self.facts.domains or ())
 
     def own_tree(self) -> PresentTree:
         """Return a copy of the node's tree alone, named by roles; empty if Placement does not have
@@ -378,3 +385,13 @@ class Observation(TreeObservation):
     def consumers(self, providers: tuple[ProviderUuid, ...]) -> Consumers:
         """Return the known consumers of these providers."""
         return {uuid: self.view.consumers[uuid] for uuid in providers}
+
+
+@dataclass(frozen=True, slots=True)
+class LastOutcome:
+    """What followed from the last observation of a node, see :mod:`agent.audit.last_outcome`."""
+
+    seen: Observation
+    shaped: Shaped
+    judged: Judged | None
+    """None if it depends on the time."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from agent.audit.allocations import judge, judge_beside_nova, needed_holdings
+from agent.audit.last_outcome import shape_again
 from agent.audit.name_conflict import guests_elsewhere
 from agent.audit.observation import (
     Hold,
@@ -23,7 +24,7 @@ from agent.audit.observation import (
     TreeObservation,
     WholeAllocations,
 )
-from agent.audit.shape import newly_stranded, plan_of, shape, shaped_before
+from agent.audit.shape import newly_stranded, plan_of, shape
 from agent.errors import AgentError, ReshapeFailed
 from agent.model.facts import Section
 from agent.model.finding import Drift
@@ -57,7 +58,7 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     """Return what follows for a node: the tree that Placement should hold, the repair of its
     devices' allocations, the verdict on all its allocations, and the operations for all of that.
     """
-    shaped = seen.shaped or guests_elsewhere(seen) or shaped_before(seen) or shape(seen)
+    shaped = seen.shaped or guests_elsewhere(seen) or shape_again(seen) or shape(seen)
     if isinstance(shaped, Need):
         return PlanOutcome(needs=shaped)
     repaired: AllocationRepair | Need = AllocationRepair()

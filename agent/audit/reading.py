@@ -15,7 +15,13 @@ import os_traits
 from agent.audit import observation as needs
 from agent.audit.allocations import NOT_REPORTED_BY_NOVA, reported_by_nova, root_and_cells
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
-from agent.audit.observation import Observation, PlanOutcome, Reshaping, TreeObservation
+from agent.audit.observation import (
+    LastOutcome,
+    Observation,
+    PlanOutcome,
+    Reshaping,
+    TreeObservation,
+)
 from agent.audit.remembered import AskedNova, GuestAllocationsRead, Surpluses
 from agent.audit.run import AuditRun
 from agent.driver.answers import node_capabilities, node_facts
@@ -269,14 +275,13 @@ class Reader:
         *,
         first: bool,
         reshapes: bool,
-        last: Observation | None,
+        last: LastOutcome | None,
     ) -> Observation:
         """Bring the mirror up to date, and return what an attempt begins with.
 
         ``compute_capabilities``: what the driver reported. ``rows``: see :meth:`refresh`.
         ``first``: the agent starts with this audit. ``reshapes``: reshapes are allowed that only
-        an agent that starts may do. ``last``: the last observation from which nothing followed to
-        be done.
+        an agent that starts may do. ``last``: what followed from the last observation.
         """
         self.refresh(run.client, run.reading_options, rows)
         assert run.facts is not None

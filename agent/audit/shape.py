@@ -156,55 +156,6 @@ def newly_stranded(
     }
 
 
-# --- what does not change -------------------------------------------------------------------------
-
-
-def repeats(seen: Observation, shaped: Shaped) -> bool:
-    """Return whether the same observation would lead to the same shape, with nothing to do."""
-    # What is held until it is free depends on usages, and a question about the consumers of
-    # providers that shrink has to be asked each time.
-    asks = seen.usages or any(isinstance(need, Holders) for need in seen.answers)
-    plan = shaped.plan
-    return not (asks or shaped.move or plan.operations or plan.limited or plan.drift)
-
-
-def shaped_before(seen: Observation) -> Shaped | None:
-    """Return the last shape if everything that it follows from is as it was; what a driver in
-    nova's style makes of the tree has to be known.
-    """
-    last = seen.last
-    if last is None or seen.usages or seen.first or seen.reshapes or seen.options.adopt:
-        return None
-    same = (
-        last.view.above == seen.view.above
-        and last.view.tree.same_contents(seen.view.tree)
-        and last.journal == seen.journal
-        and last.capabilities == seen.capabilities
-        # A trait that the server did not know may have to be looked up again.
-        and seen.capabilities.left_out_traits(seen.now) == seen.capabilities.unknown_traits
-        and last.uses == seen.uses
-        and last.places == seen.places
-        and last.policy == seen.policy
-        and last.compute_capabilities == seen.compute_capabilities
-        # Neither shape nor plan depends on their time.
-        and last.facts.same_but_for_time(seen.facts)
-    )
-    return last.shaped if same and _same_driver_tree(seen, last) else None
-
-
-def _same_driver_tree(seen: Observation, last: Observation) -> bool:
-    """Return whether the driver makes the same tree; other drivers than those in nova's style make
-    equal trees of equal facts.
-    """
-    if seen.driver_shapes != "all":
-        return True
-    tree = DriverTree(moves=False)
-    made, before = seen.answers.get(tree), last.answers.get(tree)
-    if not (isinstance(made, tuple) and isinstance(before, tuple)):
-        return False
-    return bool(made[1].same_contents(before[1]))
-
-
 # --- the tree of the driver -----------------------------------------------------------------------
 
 

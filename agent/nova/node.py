@@ -213,8 +213,9 @@ class MirroredNode:
         self._keep_journal(tree)
         self._tell(others)
         if move is not None and flushed.conflict is not None:
+            conflict = flushed.conflict
             raise ReshapeConflict(
-                flushed.conflict.message, outcome_unknown=flushed.conflict.outcome_unknown
+                conflict.message, conflict.remedy, outcome_unknown=conflict.outcome_unknown
             )
         return flushed
 

@@ -174,11 +174,11 @@ class MirroredReportClient:
             except GenerationConflict as error:
                 raise _update_conflict(root, error) from error
             except ReshapeFailed as error:
-                raise exception.ReshapeFailed(error=error.message) from error
+                raise exception.ReshapeFailed(error=str(error)) from error
             except AgentError as error:
                 LOG.error("%s", error.message)
                 if allocations is not None:
-                    raise exception.ReshapeFailed(error=error.message) from error
+                    raise exception.ReshapeFailed(error=str(error)) from error
                 raise exception.ResourceProviderSyncFailed() from error
         self._undecided.discard(root)
         _raise_failure(self._node(root), flushed, reshaping=allocations is not None)
@@ -198,10 +198,10 @@ class MirroredReportClient:
         unknown, before = error.outcome_unknown, root in self._undecided
         self._undecided.discard(root)
         if unknown and before:
-            return exception.ReshapeFailed(error=error.message)
+            return exception.ReshapeFailed(error=str(error))
         if unknown:
             self._undecided.add(root)
-        return exception.PlacementReshapeConflict(error=error.message)
+        return exception.PlacementReshapeConflict(error=str(error))
 
     # --- what the manager asks --------------------------------------------------------------------
 

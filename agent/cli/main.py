@@ -18,7 +18,7 @@ from agent.cli.command import FOR_MONITORING, Commands, Options
 from agent.cli.command_table import find
 from agent.cli.configuration import load, read_configuration
 from agent.cli.logs import log_to_stderr, quiet_libraries, set_up_logging
-from agent.cli.output import write_problems
+from agent.cli.output import name_options, write_problems
 from agent.cli.parser import find_format, parse
 from agent.errors import AgentBug, AgentError, AlreadyTold, OutputFailed, UsageError
 from agent.model.finding import FAILED, INTERRUPTED, USAGE, Problem
@@ -54,6 +54,7 @@ def run(argv: Sequence[str]) -> int:
     except UsageError as error:
         sys.stderr.write(error.usage)
         return _failed(Options(format=find_format(argv)), problems_of(error), USAGE)
+    name_options(options)
     invocation = _Invocation(options)
     try:
         # The daemon waits for its signals.

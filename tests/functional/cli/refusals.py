@@ -79,6 +79,7 @@ def refused(
     text = agent.run(*command, *arguments, env=env)
     assert text.code == code, text
     shown = REQUEST_ID.sub("", text.stdout + text.stderr)
+    shown = shown.replace(f"agent --config-file {agent.config_file} ", "agent ")
     for problem in problems:
         assert problem.keys() == {"code", "message", "remedy"}
         assert problem["message"]

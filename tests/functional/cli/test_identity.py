@@ -66,7 +66,7 @@ def test_a_lost_identity_is_taken_over_with_the_command_that_the_conflict_names(
 ) -> None:
     holder, before = root(http_placement), http_placement.dump()
     assert (
-        "agent identity set UUID (openstack resource provider list --name node-a"
+        " identity set UUID (openstack resource provider list --name node-a"
         in lost.run("identity", "show").stderr
     )
     arguments = {"dry run": ["--dry-run"], "observed": ["--observe"]}.get(state, [])

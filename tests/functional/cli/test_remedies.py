@@ -4,6 +4,7 @@ gone then.
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -71,6 +72,18 @@ def test_guests_without_allocations_get_those_of_the_remedy(
     for provider in node["tree"]:
         for name, record in provider["inventories"].items():
             assert record["used"] in (None, record["in_placement"]), (provider["name"], name)
+
+
+def test_a_command_as_it_is_printed_finds_what_the_run_found(
+    host: AgentHere, http_placement: HttpPlacement
+) -> None:
+    text = host.run("--once", "--store-path", str(host.store)).stdout
+    (command,) = (line.strip() for line in text.splitlines() if f"put {FLOATING}" in line)
+    assert f"--store-path {host.store} allocation put {FLOATING}" in command
+    shell = Shell(host.folder / "programs", host)
+    shell.has("agent", f'exec {sys.executable} -m agent "$@"')
+    shell.run(command)
+    assert held(http_placement, FLOATING) == {"": {"VCPU": 2, "MEMORY_MB": 4096}}
 
 
 @pytest.mark.parametrize(

@@ -58,11 +58,12 @@ from agent.tracker.claim_usage import device_uses, with_promised
 from agent.tracker.domains import guest_places, with_observed_guests
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_drift import lost_devices, nothing_left, unreservable_pages
-from agent.tracker.node_state import NodeView
+from agent.tracker.node_state import NodeState, NodeView
 from agent.tree.children import lessened_mdevs, with_allocated
 from agent.tree.desired_tree import other_marks
 from agent.tree.device_providers import reserved_of_cards
 from agent.tree.policy import MdevPolicy
+from agent.tree.reported_cards import DeviceUses
 from agent.tree.reshape.allocation_editor import Sharing
 from agent.tree.reshape.moving import sharing_providers
 
@@ -92,6 +93,8 @@ class Reader:
         # lease may have been lost.
         self._counted = self._uncertain = False
         self._surpluses = surpluses
+        self._uses: tuple[NodeState, DeviceUses] | None = None
+        """The records that the last audit saw, and the uses that they show."""
         self._records = context.tracking.consumer_records
         self._guest_allocations = GuestAllocationsRead(placement_state, context.freshness.consumers)
         self._nova = AskedNova(context.nova, context.agent, context.freshness.consumers)
@@ -300,7 +303,7 @@ class Reader:
             facts=facts,
             compute_capabilities=compute_capabilities,
             records=records,
-            uses=device_uses(state.devices, state.claims, state.instances, state.migrations),
+            uses=self._device_uses(state),
             places=guest_places(state.claims.values(), facts.domains or ()),
             policy=policy,
             last=last,
@@ -313,6 +316,15 @@ class Reader:
             unrepaired=run.unrepaired,
             tried=frozenset(run.tried),
         )
+
+    def _device_uses(self, state: NodeState) -> DeviceUses:
+        """Return what is in use; not looked at again as long as no record changes, because a node
+        may have thousands of claims.
+        """
+        if self._uses is None or self._uses[0] is not state:
+            found = device_uses(state.devices, state.claims, state.instances, state.migrations)
+            self._uses = state, found
+        return self._uses[1]
 
     def _with_allocated(
         self, client: PlacementClient, mdev: MdevPolicy, facts: HostFacts

@@ -368,13 +368,11 @@ def device_uses(
     migrations: Mapping[ConsumerUuid, Migration],
 ) -> DeviceUses:
     """Return the devices in use and the consumers that are settled, busy or known."""
-    moving = {
-        claim.instance
-        for claim in claims.values()
-        if claim.half != "only" or claim.state != "consumed"
-    }
-    claimed = {claim.instance for claim in claims.values()}
-    settled = claimed - moving
+    claimed, moving = set[ConsumerUuid](), set[ConsumerUuid]()
+    for claim in claims.values():
+        claimed.add(claim.instance)
+        if claim.half != "only" or claim.state != "consumed":
+            moving.add(claim.instance)
     held = [
         (device, claims[device.holder].instance)
         for device in devices.values()
@@ -383,13 +381,13 @@ def device_uses(
     busy = {instance.uuid for instance in instances.values() if instance.task_state is not None} | {
         migration.instance for migration in migrations.values() if not migration.ended
     }
-    known = frozenset({*claimed, *instances, *migrations})
+    known = claimed.union(instances, migrations)
     return DeviceUses(
         tuple(_use(device, owner) for device, owner in held),
-        frozenset(settled),
+        frozenset(claimed - moving),
         frozenset(busy),
         withheld_of_cards(devices),
-        known,
+        frozenset(known),
     )
 
 

@@ -5,7 +5,7 @@ leases, for how long this host manages a node, or all nodes of a driver that oth
 import threading
 import uuid
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -365,18 +365,13 @@ class NodeLeases:
             return
         with self._records.transaction([]) as transaction:
             mine = transaction.leases(agent.host)
-            due = [
-                lease
-                for lease in mine
-                if lease.node in here and lease.expires_at - now <= agent.lease_seconds * RENEWED_AT
-            ]
+            renewed = self._renewed((one for one in mine if one.node in here), now)
             ended = [
                 replace(lease, expires_at=now)
                 for lease in mine
                 if lease.node in left and lease.live(now)
             ]
-            if due or ended:
-                renewed = (replace(lease, expires_at=now + agent.lease_seconds) for lease in due)
+            if renewed or ended:
                 transaction.write(RecordChanges(leases=(*renewed, *ended)))
         self._kept, self._left = now, left
         self._inherited = self._inherited & here - frozenset(self._entries)
@@ -386,17 +381,21 @@ class NodeLeases:
 
         :raises StoreError: the store cannot be written; the next audits renew the leases.
         """
-        now, agent, here = self._clock(), self._agent, self._nodes()
+        now, here = self._clock(), self._nodes()
         with self._records.transaction([]) as transaction:
-            due = tuple(
-                replace(lease, expires_at=now + agent.lease_seconds)
-                for lease in transaction.leases(agent.host)
-                if lease.node in here
-                and lease.live(now)
-                and lease.expires_at - now <= agent.lease_seconds * RENEWED_AT
-            )
-            if due:
-                transaction.write(RecordChanges(leases=due))
+            mine = transaction.leases(self._agent.host)
+            live = (lease for lease in mine if lease.node in here and lease.live(now))
+            if renewed := self._renewed(live, now):
+                transaction.write(RecordChanges(leases=renewed))
+
+    def _renewed(self, leases: Iterable[Lease], now: float) -> tuple[Lease, ...]:
+        """Return those of ``leases`` that are due, renewed."""
+        seconds = self._agent.lease_seconds
+        return tuple(
+            replace(lease, expires_at=now + seconds)
+            for lease in leases
+            if lease.expires_at - now <= seconds * RENEWED_AT
+        )
 
     @property
     def has_inherited(self) -> bool:

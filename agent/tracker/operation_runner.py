@@ -231,7 +231,7 @@ class OperationRunner:
     def node_of_instance(self, instance: ConsumerUuid) -> ProviderUuid:
         """Return the node of this host where an instance is, or has claims."""
         with self._records.reading() as reading:
-            found, held = reading.instance(instance), reading.claims_of(instance)
+            _, held, found = reading.subject(None, instance, None)
             there = [
                 *([found.node] if found is not None and found.node is not None else []),
                 *(claim.node for claim in held),
@@ -254,19 +254,19 @@ class OperationRunner:
             destination are in this store, so that the agent of the destination has to be asked.
         """
         with self._records.reading() as reading:
-            if reading.claim(request.id) is not None:
+            claim, held, recorded = reading.subject(request.id, request.instance.uuid, None)
+            if claim is not None:
                 return None
             if reading.node(request.node) is not None or (
                 request.host is not None and reading.nodes_of(request.host)
             ):
                 raise self.absence(request.node, reading)
-            recorded = reading.instance(request.instance.uuid)
             named = [
                 instance.node
                 for instance in (recorded, request.instance)
                 if instance is not None and instance.node is not None
             ]
-            there = [*(claim.node for claim in reading.claims_of(request.instance.uuid)), *named]
+            there = [*(one.node for one in held), *named]
             if not (mine := [uuid for uuid in there if uuid in self._entries]):
                 raise self._absence_of_all([*there, request.node], reading)
         return mine[0]

@@ -1,11 +1,11 @@
-"""Checks the answers of a driver before they are used: which nodes it has, and the facts and
-capabilities of a node; and copies what is kept.
+"""Checks the answers of a driver before they are used, and copies them: which nodes it has, and the
+facts and capabilities of a node.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache
 from itertools import islice
 from operator import attrgetter, is_not
@@ -67,18 +67,11 @@ def node_facts(
 
     :raises DriverError: the backend does not answer, or the answer is invalid.
     """
-    facts = worker.call(driver.facts, node, deadline=deadline, node=node)
-    if not isinstance(facts, HostFacts):
-        raise DriverError(
-            (
-                f"driver {called}: its facts of {printable(node)} are no HostFacts but "
-                f"{type(facts).__name__}"
-            ),
-            DRIVER_FAULT,
-        )
+    found = worker.call(driver.facts, node, deadline=deadline, node=node)
     about = f"driver {called}: its facts of {printable(node)}"
-    if faults := _first_faults(facts, HostFacts):
-        raise DriverError(f"{about}: {'; '.join(faults)}", DRIVER_FAULT)
+    if not isinstance(found, HostFacts):
+        raise DriverError(f"{about} are no HostFacts but {type(found).__name__}", DRIVER_FAULT)
+    facts: HostFacts = own_copy(found, HostFacts, about)
     if facts.name != node:
         raise DriverError(
             f"{about}: name = {printable(repr(facts.name))[:100]}: that is another node",
@@ -88,7 +81,7 @@ def node_facts(
         # Taken for a node without these resources, the inventory would be removed; with an error
         # the last good one stays.
         raise DriverError(f"{about} have CPUs but no {' and no '.join(forgotten)}", DRIVER_FAULT)
-    return own_copy(facts).with_disjoint_cells()
+    return facts.with_disjoint_cells()
 
 
 def node_capabilities(
@@ -99,270 +92,228 @@ def node_capabilities(
     :raises DriverError: it fails, or the answer is invalid.
     """
     found = worker.call(driver.capabilities_as_traits, deadline=deadline, node=node)
-    if faults := _first_faults(found, Mapping[str, bool]):
-        raise DriverError(
-            f"driver {called}: its capabilities as traits: {'; '.join(faults)}", DRIVER_FAULT
-        )
-    # A copy, because the driver may go on changing its own.
-    return dict(found)
+    capabilities: dict[str, bool] = own_copy(
+        found, Mapping[str, bool], f"driver {called}: its capabilities as traits"
+    )
+    return capabilities
 
 
-# --- the types of an answer -----------------------------------------------------------------------
+# --- reading an answer by its type ----------------------------------------------------------------
+
+Step = str | tuple[object]
+"""A step to a part of a value: the name of a field, or the index or key of an item in a tuple."""
+Reader = Callable[[Any], Any]
+"""Returns a copy of a value that it checked; what cannot be changed is not copied."""
+
+
+def own_copy(answer: object, kind: Any, about: str) -> Any:
+    """Return ``answer`` with copies of all mappings and of all sets that can be changed, because
+    the driver may go on changing its own. What has none of these, as thousands of devices, is not
+    copied.
+
+    :raises DriverError: it is not of type ``kind``; the message begins with ``about``.
+    """
+    try:
+        return _reader(kind)(answer)
+    except _Misfit as misfit:
+        faults = (text for _path, text in islice(misfit.texts(), FAULTS))
+        raise DriverError(f"{about}: {'; '.join(faults)}", DRIVER_FAULT) from misfit
 
 
 def faults_of(answer: object, kind: Any) -> Iterator[tuple[str, str]]:
     """Yield what in ``answer`` is not of type ``kind``: the path of the value in the answer, empty
     for the answer itself, and a text that shows the value and says what is wrong with it.
     """
-    for path, value, what in _faults(answer, kind, ""):
-        yield path, f"{path or 'they'} = {printable(repr(value))[:100]}: {what}"
+    try:
+        _reader(kind)(answer)
+    except _Misfit as misfit:
+        yield from misfit.texts()
 
 
-def _first_faults(answer: object, kind: Any) -> list[str]:
-    return [text for _path, text in islice(faults_of(answer, kind), FAULTS)]
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """A value without its type, and what is wrong with it."""
+
+    steps: tuple[Step, ...]
+    value: object
+    what: str
+
+    @property
+    def path(self) -> str:
+        text = ""
+        for step in self.steps:
+            if isinstance(step, str):
+                text += f".{step}" if text else step
+            else:
+                text += f"[{step[0]!r}]" if text else str(step[0])
+        return text
 
 
-_WORDS = {
-    int: "no whole number of at least 0",
-    float: "no finite number of at least 0",
-    str: "no text",
-    bool: "neither True nor False",
-    tuple: "no tuple",
-    AbstractSet: "no set",
-    Mapping: "no mapping",
-}
+class _Misfit(Exception):
+    """An answer, or a part of it, is not of its type."""
+
+    def __init__(self, *faults: _Fault) -> None:
+        super().__init__()
+        self.faults = faults
+
+    def texts(self) -> Iterator[tuple[str, str]]:
+        """Yield the path of each value without its type, and a text about it."""
+        for fault in self.faults:
+            shown = printable(repr(fault.value))[:100]
+            yield fault.path, f"{fault.path or 'they'} = {shown}: {fault.what}"
 
 
-def _faults(value: object, kind: Any, path: str) -> Iterator[tuple[str, object, str]]:
-    """Yield what in ``value`` is not of type ``kind``: where, which value, and what is wrong with
-    it.
+Parts = Iterable[tuple[tuple[Step, ...], Reader, Any]]
+"""The parts of a value, each with the steps to it and its reader."""
+
+
+def _whole(check: Reader, copied: Callable[[Any], Any], parts: Callable[[Any], Parts]) -> Reader:
+    """Return the reader of a value that has parts.
+
+    ``check``: the reader that checks the value's own type; ``copied``: copies its parts with their
+    readers, up to the first fault; ``parts``: lists them, to find all faults.
     """
-    if _check(kind)(value):
-        return
-    kind = _plain(kind, value)
-    outer: Any = get_origin(kind) or kind
-    inner = get_args(kind)
-    if _is_record(outer) and isinstance(value, outer):
-        for name, hint in own_fields(outer):
-            yield from _faults(getattr(value, name), hint, f"{path}.{name}" if path else name)
-    elif outer is tuple and isinstance(value, tuple):
-        for number, item in enumerate(value):
-            yield from _faults(item, inner[0], f"{path}[{number}]")
-    elif _is_set(outer) and isinstance(value, AbstractSet):
-        for item in value:
-            yield from _faults(item, inner[0], path)
-    elif outer is _MAPPING and isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _faults(key, inner[0], path)
-            yield from _faults(item, inner[1], f"{path}[{key!r}]" if path else str(key))
-    else:
-        yield path, value, _wrong_type(outer, inner)
+
+    def read(value: Any) -> Any:
+        check(value)
+        try:
+            return copied(value)
+        except _Misfit:
+            raise _Misfit(*_faults(parts(value))) from None
+
+    return read
 
 
-def _wrong_type(outer: Any, inner: tuple[Any, ...]) -> str:
-    """Return what a value is not that should be of type ``outer`` with the parameters ``inner``."""
-    if outer is Literal:
-        return f"none of {', '.join(map(str, inner))}"
-    kind = AbstractSet if _is_set(outer) else Mapping if outer is _MAPPING else outer
-    return _WORDS.get(kind, f"no {getattr(outer, '__name__', outer)}")
+def _faults(parts: Parts) -> Iterator[_Fault]:
+    for steps, read, value in parts:
+        try:
+            read(value)
+        except _Misfit as misfit:
+            for fault in misfit.faults:
+                yield replace(fault, steps=steps + fault.steps)
 
 
-def _plain(kind: Any, value: object) -> Any:
-    """Return ``kind`` without aliases; for a union the member that ``value`` most likely was meant
-    as.
+@cache
+def _reader(kind: Any) -> Reader:
+    """Return the reader of the values of a type. Built once a type, because hosts have thousands of
+    devices.
     """
     kind = getattr(kind, "__supertype__", kind)
-    if get_origin(kind) not in (Union, UnionType):
-        return kind
-    meant = [
-        getattr(member, "__supertype__", member)
-        for member in get_args(kind)
-        if member is not NoneType
+    outer: Any = get_origin(kind) or kind
+    inner = get_args(kind)
+    if outer in (Union, UnionType):
+        (member,) = (member for member in inner if member is not NoneType)
+        read = _reader(member)
+        return lambda value: None if value is None else read(value)
+    if is_dataclass(outer):
+        return _record(outer)
+    if outer in _CONTAINERS:
+        return _CONTAINERS[outer](*(_reader(one) for one in inner if one is not ...))
+    if outer is Literal:
+        words = f"none of {', '.join(map(str, inner))}"
+        return _simple(lambda value: isinstance(value, str) and value in inner, words)
+    return _SIMPLE[outer]
+
+
+def _simple(right: Callable[[Any], bool], what: str) -> Reader:
+    def read(value: Any) -> Any:
+        if not right(value):
+            raise _Misfit(_Fault((), value, what))
+        return value
+
+    return read
+
+
+def _instance(kind: type, what: str) -> Reader:
+    return _simple(lambda value: isinstance(value, kind), what)
+
+
+def _record(kind: Any) -> Reader:
+    """Return the reader of a dataclass: of all its fields that the driver fills in itself, all but
+    a guest's origin, which its creator wrote and the driver only passes on.
+    """
+    hints = get_type_hints(kind)
+    hints = {one.name: hints[one.name] for one in fields(kind) if hints[one.name] != Origin | None}
+    # A value that is None, a str or a bool needs only a check of its type, and nearly all are.
+    rules = [
+        (name, _UNCHANGEABLE.intersection((hint, *get_args(hint))), _reader(hint))
+        for name, hint in hints.items()
     ]
-    return next(
-        (
-            member
-            for member in meant
-            if isinstance(get_origin(member) or member, type)
-            and isinstance(value, get_origin(member) or member)
-        ),
-        meant[0],
+    # With a second name, so that attrgetter always returns a tuple.
+    values = attrgetter(*hints, "__class__")
+
+    def copied(value: Any) -> Any:
+        changed = {
+            name: copy
+            for (name, types, read), part in zip(rules, values(value), strict=False)
+            if type(part) not in types and (copy := read(part)) is not part
+        }
+        return replace(value, **changed) if changed else value
+
+    return _whole(
+        _instance(kind, f"no {kind.__name__}"),
+        copied,
+        lambda value: [((name,), read, getattr(value, name)) for name, _types, read in rules],
     )
 
 
-@cache
-def _check(kind: Any) -> Callable[[Any], bool]:
-    """Return a function that checks whether a value, with all that it contains, is of ``kind``.
-    Built once a type, because hosts have thousands of devices.
-    """
-    kind = getattr(kind, "__supertype__", kind)
-    outer: Any = get_origin(kind) or kind
-    inner = get_args(kind)
-    if outer in (Union, UnionType):
-        return _any_of([_check(member) for member in inner])
-    if outer is Literal:
-        return lambda value: isinstance(value, str) and value in inner
-    if _is_record(outer):
-        return _dataclass(outer)
-    if outer is tuple or _is_set(outer) or outer is _MAPPING:
-        return _container(outer, inner)
-    return _SIMPLE.get(outer, lambda value: isinstance(value, outer))
-
-
-def _any_of(checks: Sequence[Callable[[Any], bool]]) -> Callable[[Any], bool]:
-    # None first, because most optional values are None.
-    checks = sorted(checks, key=lambda check: check is not _SIMPLE[NoneType])
-    return lambda value: any(check(value) for check in checks)
-
-
-def _dataclass(kind: type) -> Callable[[Any], bool]:
-    """Return the check of a dataclass with all its fields."""
-    found = own_fields(kind)
-    # A value that is None, a str or a bool needs only a check of its type, and nearly all are.
-    rules = [
-        (
-            frozenset(
-                alternative
-                for alternative in _alternatives(hint)
-                if alternative in (NoneType, str, bool)
-            ),
-            _check(hint),
-        )
-        for _name, hint in found
-    ]
-    # With a second name, so that attrgetter always returns a tuple.
-    values = attrgetter(*(name for name, _hint in found), "__class__")
-    rules.append((frozenset(), lambda _kind: True))
-
-    def checked(value: Any) -> bool:
-        if not isinstance(value, kind):
-            return False
-        return all(
-            type(attribute) in types or check(attribute)
-            for attribute, (types, check) in zip(values(value), rules, strict=True)
-        )
-
-    return checked
-
-
-def _alternatives(kind: Any) -> Sequence[Any]:
-    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-
-
-def _container(outer: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
-    """Return the check of a tuple, set or mapping with all its items."""
-    if outer is _MAPPING:
-        key_is, value_is = _check(inner[0]), _check(inner[1])
-        return lambda value: (
-            isinstance(value, Mapping)
-            and all(key_is(key) and value_is(item) for key, item in value.items())
-        )
-    is_one, kind = _check(inner[0]), tuple if outer is tuple else AbstractSet
-    return lambda value: isinstance(value, kind) and all(map(is_one, value))
-
-
-def _is_record(kind: Any) -> bool:
-    return is_dataclass(kind)
-
-
-def _is_set(kind: Any) -> bool:
-    return kind in (frozenset, AbstractSet)
-
-
-_MAPPING = get_origin(Mapping[str, str])
-_SIMPLE: dict[Any, Callable[[Any], bool]] = {
-    NoneType: lambda value: value is None,
-    bool: lambda value: isinstance(value, bool),
-    int: lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-    float: lambda value: (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and value >= 0
-    ),
-    str: lambda value: isinstance(value, str),
-}
-
-
-# --- copies ---------------------------------------------------------------------------------------
-
-Copy = Callable[[Any], Any]
-
-
-def own_copy(facts: HostFacts) -> HostFacts:
-    """Return the facts, whose fields have their types, with copies of all mappings and of all sets
-    that can be changed. What has none of these, as thousands of devices, is not copied.
-    """
-    copy = _copy_of(HostFacts)
-    assert copy is not None
-    copied: HostFacts = copy(facts)
-    return copied
-
-
-@cache
-def own_fields(kind: type) -> Sequence[tuple[str, Any]]:
-    """Return the fields of a dataclass that the driver fills in itself, with their types: all but a
-    guest's origin, which its creator wrote and the driver only passes on.
-    """
-    hints = get_type_hints(kind)
-    return [
-        (field.name, hints[field.name])
-        for field in fields(kind)
-        if hints[field.name] != Origin | None
-    ]
-
-
-@cache
-def _copy_of(kind: Any) -> Copy | None:
-    """Return a function that copies a value of type ``kind``, and returns the value itself if
-    nothing in it can be changed; None if that is so for every value of the type.
-    """
-    kind = getattr(kind, "__supertype__", kind)
-    outer: Any = get_origin(kind) or kind
-    inner = get_args(kind)
-    if outer in (Union, UnionType):
-        return _optional([copy for member in inner if (copy := _copy_of(member)) is not None])
-    if is_dataclass(outer):
-        return _record(outer)
-    if outer is tuple:
-        return _tuple(_copy_of(inner[0]))
-    if outer in (frozenset, AbstractSet):
-        # A frozenset is its own copy.
-        return frozenset
-    return dict if outer is _MAPPING else None
-
-
-def _optional(copies: list[Copy]) -> Copy | None:
-    if not copies:
-        return None
-    (copy,) = copies
-    return lambda value: None if value is None else copy(value)
-
-
-def _record(kind: Any) -> Copy | None:
-    parts = [
-        (name, copy) for name, hint in own_fields(kind) if (copy := _copy_of(hint)) is not None
-    ]
-    if not parts:
-        return None
-
-    def copied(value: Any) -> Any:
-        changed = {}
-        for name, copy in parts:
-            old = getattr(value, name)
-            if (new := copy(old)) is not old:
-                changed[name] = new
-        return replace(value, **changed) if changed else value
-
-    return copied
-
-
-def _tuple(copy: Copy | None) -> Copy | None:
-    if copy is None:
-        return None
-
+def _tuple(read: Reader) -> Reader:
     def copied(value: tuple[Any, ...]) -> tuple[Any, ...]:
-        new = tuple(map(copy, value))
-        return new if any(map(is_not, new, value)) else value
+        copies = tuple(map(read, value))
+        return copies if any(map(is_not, copies, value)) else value
 
-    return copied
+    return _whole(
+        _instance(tuple, "no tuple"),
+        copied,
+        lambda value: [(((number,),), read, item) for number, item in enumerate(value)],
+    )
+
+
+def _set(read: Reader) -> Reader:
+    def copied(value: AbstractSet[Any]) -> AbstractSet[Any]:
+        members = frozenset(map(read, value))
+        # A frozenset is its own copy.
+        return value if isinstance(value, frozenset) else members
+
+    return _whole(
+        _instance(AbstractSet, "no set"),
+        copied,
+        lambda value: [((), read, member) for member in value],
+    )
+
+
+def _mapping(read_key: Reader, read_item: Reader) -> Reader:
+    return _whole(
+        _instance(Mapping, "no mapping"),
+        lambda value: {read_key(key): read_item(item) for key, item in value.items()},
+        lambda value: [
+            *(((), read_key, key) for key in value),
+            *((((key,),), read_item, item) for key, item in value.items()),
+        ],
+    )
+
+
+_CONTAINERS: dict[Any, Callable[..., Reader]] = {
+    tuple: _tuple,
+    frozenset: _set,
+    AbstractSet: _set,
+    get_origin(Mapping[str, str]): _mapping,
+}
+_UNCHANGEABLE = frozenset({NoneType, str, bool})
+_SIMPLE: dict[Any, Reader] = {
+    bool: _instance(bool, "neither True nor False"),
+    int: _simple(
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        "no whole number of at least 0",
+    ),
+    float: _simple(
+        lambda value: (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and math.isfinite(value)
+            and value >= 0
+        ),
+        "no finite number of at least 0",
+    ),
+    str: _instance(str, "no text"),
+}

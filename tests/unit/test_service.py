@@ -7,7 +7,6 @@ import time
 import pytest
 
 from agent.api.problem import TooManyAudits, Unready, Unwell
-from agent.errors import ConfigError
 from agent.model.finding import Problem
 from agent.service import audit_queue
 from agent.service import daemon_service as module
@@ -54,37 +53,6 @@ def test_work_that_gets_nowhere_is_unwell_and_slow_work_is_not(service, monkeypa
         service.check_health()
     service.end_work()
     service.check_health()
-
-
-def test_everybody_who_asks_for_a_reload_hears_how_the_next_one_went(service):
-    heard = []
-
-    def ask():
-        try:
-            service.reload()
-            heard.append("done")
-        except ConfigError as error:
-            heard.append(error.message)
-
-    def all_ask():
-        threads = [threading.Thread(target=ask) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        while not service.reload_requested:
-            time.sleep(0.01)
-        time.sleep(0.2)
-        return threads
-
-    for outcome in (None, ConfigError("it is bad")):
-        threads = all_ask()
-        assert service.has_requests
-        service.begin_reload()
-        assert not service.has_requests
-        service.end_reload(outcome)
-        for thread in threads:
-            thread.join(60)
-        assert not service.reload_requested
-    assert heard == ["done"] * 3 + ["it is bad"] * 3
 
 
 def test_who_asks_while_the_files_are_being_read_gets_a_reading_of_their_own(service):

@@ -33,12 +33,6 @@ def test_parents_with_their_types_and_devices(tree):
     assert read_parents(Sysfs(tree.root)) == PartialRead((FOUND, TTY))
 
 
-def test_a_kernel_whose_parents_are_all_gone_has_no_parents(tree):
-    tree.remove(f"class/mdev_bus/{GPU}")
-    tree.remove("class/mdev_bus/mtty")
-    assert read_parents(Sysfs(tree.root)) == PartialRead(())
-
-
 @pytest.mark.parametrize(
     "file", ["mdev_supported_types/nvidia-36/available_instances", "numa_node"]
 )

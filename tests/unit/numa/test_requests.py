@@ -69,10 +69,6 @@ def given(**more: str) -> dict[str, str]:
 # --- scenarios ------------------------------------------------------------------------------------
 
 
-def test_two_nodes_share_evenly():
-    assert spread(asked({"numa_nodes": "2"})) == [({0, 1}, 2048), ({2, 3}, 2048)]
-
-
 def test_what_cannot_be_divided_is_asymmetric():
     assert "5 CPUs" in wrong("Asymmetric", {"numa_nodes": "2"}, cpus=5)
     assert "4097 MiB" in wrong("Asymmetric", {"numa_nodes": "2"}, memory=4097)
@@ -162,10 +158,6 @@ def test_huge_pages_alone_make_one_cell_of_shared_cpus():
 )
 def test_any_of_these_makes_a_topology(specs):
     assert guest_of(4, 4096, specs, {}) is not None
-
-
-def test_nodes_may_be_the_image_s():
-    assert len(asked({}, {"numa_nodes": "2"}).cells) == 2
 
 
 # --- policies -------------------------------------------------------------------------------------

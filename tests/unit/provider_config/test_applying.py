@@ -119,3 +119,8 @@ def test_names_that_may_be_meant_come_first_and_are_few(caplog):
 def test_names_are_shown_escaped(caplog):
     Absences().warn(CONFIG, {NIC}, ["x\nERROR"])
     assert "x\\nERROR" in caplog.text.splitlines()[0]
+
+
+def test_the_default_is_for_a_compute_node_alone():
+    assert added(applied(DEFAULT), ROOT) == ({}, {"CUSTOM_A", OWNER})
+    assert applied(DEFAULT, tree=tree_with(())).configured == {}

@@ -6,7 +6,7 @@ from agent.model.finding import Drift
 from agent.model.report import NodeReport
 from agent.render.look import Look, table_lines, to_string
 from agent.render.monitoring import DETAILS_AT_MOST, render_plugin, render_textfile
-from agent.render.records import claim_lines, migration_lines, move_lines
+from agent.render.records import claim_lines
 from agent.render.resources import resource_lines
 from agent.render.status import render_drift, status_lines, watch_lines
 from tests.unit.render.reports import ROOT, report
@@ -27,16 +27,6 @@ CLAIM = {
     "devices": [{"address": "0000:80:00.0"}, {"address": "0000:81:00.0"}],
     "units": [{"identifier": "ns\x1b0"}],
     "mdevs": [{"count": 2, "type": "t-1", "resource_class": "VGPU", "parent": "mtty"}],
-}
-MIGRATION = {
-    "uuid": "m1",
-    "instance": "i1",
-    "type": "migration",
-    "status": "accepted",
-    "source_compute": "HA",
-    "dest_compute": None,
-    "old_flavor_id": "f1",
-    "new_flavor_id": "f1",
 }
 RECORDS = {
     "usage": {
@@ -135,22 +125,6 @@ def test_a_claim_of_devices_tells_no_amounts():
     ]
 
 
-def test_a_migration_tells_its_way_and_its_flavors_where_they_differ():
-    assert text(migration_lines([MIGRATION], PLAIN))[1] == "  instance i1 · HA → ?"
-    assert (
-        text(migration_lines([{**MIGRATION, "new_flavor_id": "f2", "dest_compute": "HB"}], PLAIN))[
-            1
-        ]
-        == "  instance i1 · HA → HB · flavor f1 → f2"
-    )
-
-
-def test_a_move_shows_its_claims_below():
-    lines = text(move_lines([{"migration": MIGRATION, "claims": [CLAIM]}], PLAIN))
-    assert lines[0].startswith("m1")
-    assert all(line.startswith("  ") for line in lines[1:])
-
-
 def test_a_node_tells_what_is_used_and_what_is_wrong():
     lines = text(
         resource_lines(
@@ -188,15 +162,6 @@ def test_a_node_tells_what_is_used_and_what_is_wrong():
         "  the driver does not offer the node now",
         "  ! claim c1: CPUs are pinned\\x1b already",
     ]
-
-
-def test_a_node_of_which_nothing_is_known_says_so():
-    lines = text(
-        resource_lines(
-            [{"name": "a", "uuid": "u", "state": None, "placement": [], "records": None}], PLAIN
-        )
-    )
-    assert lines == ["a  u", "  not in Placement yet", "  not audited yet"]
 
 
 def test_many_nodes_are_a_line_each():

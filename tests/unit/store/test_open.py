@@ -128,31 +128,6 @@ with RunLock(Path(sys.argv[1])):
 """
 
 
-@contextmanager
-def another_run(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def test_asking_for_the_holder_takes_and_writes_nothing(folder: Path) -> None:
-    with another_run(folder) as process:
-        before = folder_state(folder)
-        assert holder(folder) == process.pid
-        assert folder_state(folder) == before
-        with pytest.raises(StoreLocked):
-            RunLock(folder).acquire()
-
-
 def test_nobody_holds_a_lock_that_is_not_there_or_was_left(folder: Path) -> None:
     assert holder(folder) is None
     assert not folder.exists()

@@ -5,7 +5,7 @@ open.
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 
 from agent.errors import StoreError
 from agent.store.backup import back_up, restore
-from agent.store.database_file import check_room, set_aside
+from agent.store.database_file import set_aside
 from agent.store.engines import locate
 from agent.store.store import open_read_only, open_store
 from tests.unit.store.trees import ENDPOINT, ROOT, names_in, node_view
@@ -116,36 +116,3 @@ def test_an_index_that_lacks_rows_is_found_without_a_crash_too(
     with pytest.raises(StoreError, match="missing from index") as refused:
         opening(folder)
     assert "agent db restore" in refused.value.remedy
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(mounted)],
-        check=False,
-        capture_output=True,
-    ).returncode:
-        pytest.skip("file systems cannot be mounted here")
-    yield mounted
-    subprocess.run(["umount", "--lazy", str(mounted)], check=True)
-
-
-def test_a_disk_on_which_only_the_log_has_room_is_full(small_disk: Path) -> None:
-    with open_store(small_disk) as store:
-        store.save_view(ENDPOINT, ROOT, None, node_view(cells=30, generation=1))
-        store.check_writable()
-        filler = small_disk / "filler"
-        with pytest.raises(OSError, match="No space"), filler.open("wb") as opened:
-            while True:
-                opened.write(bytes(65536))
-        with pytest.raises(StoreError, match="No space left") as refused:
-            store.check_writable()
-        assert "make room" in refused.value.remedy
-        filler.unlink()
-        store.check_writable()
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(OSError, match="Read-only file system"):
-        check_room(small_disk / "database/store.sqlite")

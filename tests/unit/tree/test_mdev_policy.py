@@ -134,19 +134,3 @@ def test_what_is_left_does_not_depend_on_the_order_in_which_parents_are_found():
         f"{NAME}_pci_0000_07_00_0": {"VGPU": amount(1)},
     }
     assert put(*parents, policy=policy) == put(*reversed(parents), policy=policy) == expected
-
-
-def test_of_what_could_not_be_read_only_the_classes_of_mediated_devices_stay():
-    present = root_only()
-    for name, traits in (
-        (f"{NAME}_pci_0000_06_00_0", ()),
-        (f"{NAME}_0000:09:00.0", ("COMPUTE_MANAGED_PCI_DEVICE",)),
-        ("other", ()),
-    ):
-        present.new_child(name, ROOT)
-        present.update_inventory(name, {"VGPU": amount(4), "CUSTOM_LICENSE": amount(1)})
-        present.add_traits(name, *traits)
-    assert put(present=present, incomplete=["mdev"]) == {
-        NAME: {},
-        f"{NAME}_pci_0000_06_00_0": {"VGPU": amount(4)},
-    }

@@ -123,16 +123,3 @@ def test_what_could_not_be_read_stays_as_it_was():
     before = contents(present)
     assert counted(with_cell(), present, units=SEEN[:1], incomplete=["units"]) == before
     assert counted(with_cell(), present, units=None, incomplete=["units"]) == before
-
-
-def test_nothing_but_units_stays_only_because_units_could_not_be_read():
-    present = with_cell()
-    present.update_inventory(CELL, {"PCPU": amount(2), "CUSTOM_SHARED": amount(4, 2.0)})
-    present.new_child("gone", ROOT)
-    present.update_inventory("gone", {PMEM: amount(1), "CUSTOM_SHARED": amount(4, 2.0)})
-    present.new_child("parent", ROOT)
-    present.update_inventory("parent", {PMEM: amount(1)})
-    present.new_child("child", "parent")
-    bare = root_only()
-    bare.new_child(CELL, ROOT)
-    assert counted(bare, present, incomplete=["units"]) == {NAME: {}, CELL: {}}

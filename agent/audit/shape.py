@@ -35,7 +35,7 @@ from agent.pci.settings import PresentDevices, match_devices
 from agent.placement.merge import Merge, Target
 from agent.placement.merge_inventory import ADOPT
 from agent.placement.ownership import MergeInputs, foreign_share
-from agent.placement.plan import Plan, make_plan
+from agent.placement.plan import Plan, added_names, make_plan
 from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
 from agent.tree.desired_tree import (
     complete_ratios,
@@ -320,29 +320,13 @@ def _merge_inputs(
 
 def _unknown_names(seen: Observation, desired: DesiredTree) -> Need | None:
     """Return the names that ``desired`` adds, if the server has to be asked for some of them."""
-    traits, classes = added_names(PresentTree(seen.view.tree), desired)
+    traits, classes = added_names(seen.view.tree, desired)
     names = Names(traits, classes)
     if not seen.lacks(names):
         return None
     left_out = seen.capabilities.left_out_traits(seen.now)
     known = all(name in seen.capabilities.traits or name in left_out for name in traits)
     return None if known and seen.capabilities.has_confirmed(traits, classes) else names
-
-
-def added_names(
-    present: PresentTree, desired: DesiredTree
-) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the traits and the resource classes that providers of ``desired`` have and the same
-    providers in ``present`` have not.
-    """
-    traits, classes = set[str](), set[str]()
-    for provider in desired.providers():
-        old = present.provider(provider.uuid) if present.exists(provider.uuid) else None
-        traits |= provider.traits - old.traits if old else provider.traits
-        classes |= (
-            provider.inventory.keys() - old.inventory.keys() if old else provider.inventory.keys()
-        )
-    return frozenset(traits), frozenset(classes)
 
 
 # --- hints ----------------------------------------------------------------------------------------

@@ -25,7 +25,13 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.provider import Provider
-from agent.model.provider_tree import PresentTree, TargetTree, TreeDifference, compare_trees
+from agent.model.provider_tree import (
+    PresentTree,
+    ProviderTree,
+    TargetTree,
+    TreeDifference,
+    compare_trees,
+)
 from agent.placement.merge import Target
 from agent.placement.reshaping import AllocationMove, build_reshape
 
@@ -233,22 +239,13 @@ class _Way:
         """Yield operations that create missing names; names that a provider has already are
         known.
         """
-        tree, changes, capabilities = self.tree, self.changes, self.capabilities
-        classes = {
-            name
-            for uuid in changes.inventory
-            for name in tree.provider(uuid).inventory.keys() - self._old(uuid).inventory.keys()
-        }
+        capabilities = self.capabilities
+        traits, classes = added_names(self.present, self.tree)
         for name in sorted(classes - capabilities.classes):
             if is_custom(name):
                 yield EnsureResourceClass(
                     name=name, reason="this Placement has not confirmed it yet"
                 )
-        traits = {
-            name
-            for uuid in changes.traits
-            for name in tree.provider(uuid).traits - self._old(uuid).traits
-        }
         for name in sorted(traits - capabilities.traits):
             if is_custom(name):
                 yield EnsureTrait(name=name, reason="this Placement does not know it yet")
@@ -315,6 +312,22 @@ class _Way:
                     new=frozenset(new.traits),
                     reason=_why_traits(old.traits, new.traits),
                 )
+
+
+def added_names(
+    present: ProviderTree, desired: ProviderTree
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the traits and the resource classes that providers of ``desired`` have and the same
+    providers in ``present`` have not.
+    """
+    traits, classes = set[str](), set[str]()
+    for provider in desired.providers():
+        old = present.provider(provider.uuid) if present.exists(provider.uuid) else None
+        traits |= provider.traits - old.traits if old else provider.traits
+        classes |= (
+            provider.inventory.keys() - old.inventory.keys() if old else provider.inventory.keys()
+        )
+    return frozenset(traits), frozenset(classes)
 
 
 def _why(old: Inventories, new: Inventories) -> str:

@@ -15,7 +15,6 @@ from agent.model.inventory import Allocation, Holdings
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.placement.allocations.candidates import candidates, parse_query
 from agent.placement.allocations.change import (
-    Deleted,
     Doubling,
     add_resources,
     delete,
@@ -80,18 +79,18 @@ def delete_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     consumer = consumer_uuid(options.arguments["consumer"])
     with placement_work(conf, options, "allocation-delete", writes=True) as work:
-        became = (delete_forced if options.arguments["force"] else delete)(work.client, consumer)
+        deleted = (delete_forced if options.arguments["force"] else delete)(work.client, consumer)
         did = "would be" if options.dry_run else "was"
         line = (
             f"consumer {consumer} {did} deleted"
-            if became is Deleted.DELETED
+            if deleted
             else f"consumer {consumer} holds nothing"
         )
         return finish(
             work,
             options,
             "allocation-delete",
-            {"consumer": consumer, "deleted": became is Deleted.DELETED},
+            {"consumer": consumer, "deleted": deleted},
             [line],
         )
 

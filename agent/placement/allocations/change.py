@@ -30,34 +30,28 @@ from agent.placement.allocations.records import (
 from agent.placement.client import PlacementClient
 
 
-class Deleted(Enum):
-    """The result of deleting the allocations of a consumer."""
-
-    DELETED = "deleted"
-    ABSENT = "was absent"
-
-
-def delete(client: PlacementClient, consumer: str) -> Deleted:
-    """Delete all allocations of a consumer.
+def delete(client: PlacementClient, consumer: str) -> bool:
+    """Delete all allocations of a consumer. Return whether it had any.
 
     :raises ConsumerChanged: somebody else changed the consumer during every attempt.
     :raises BadRequest: ``consumer`` is not a uuid.
     """
     uuid = consumer_uuid(consumer)
 
-    def attempt() -> Deleted:
+    def attempt() -> bool:
         held = client.allocation(uuid)
         if held is None:
             # Nothing may be written: it would create a consumer that no read shows.
-            return Deleted.ABSENT
+            return False
         write(client, replace(held, resources={}))
-        return Deleted.DELETED
+        return True
 
     return repeat_on_conflict(client, attempt, f"consumer {uuid}", ConsumerChanged)
 
 
-def delete_forced(client: PlacementClient, consumer: str) -> Deleted:
-    """Delete all allocations of a consumer whatever its generation.
+def delete_forced(client: PlacementClient, consumer: str) -> bool:
+    """Delete all allocations of a consumer whatever its generation. Return whether it had any,
+    or may have had.
 
     No generation moves, so that no other client notices.
 
@@ -71,8 +65,8 @@ def delete_forced(client: PlacementClient, consumer: str) -> Deleted:
             raise
         client.delete_allocation(uuid)
         # Whether the first request found allocations is unknown; now there are none.
-        return Deleted.DELETED
-    return Deleted.DELETED if had else Deleted.ABSENT
+        return True
+    return had
 
 
 Amounts = dict[ProviderUuid, dict[str, int]]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.placement.allocations.change import Deleted, delete, delete_forced
+from agent.placement.allocations.change import delete, delete_forced
 from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerChanged,
@@ -40,14 +40,14 @@ pytestmark = pytest.mark.usefixtures("short_waits")
 
 
 def test_a_consumer_that_is_absent_is_not_written(scene: Scene) -> None:
-    assert delete(scene.client, C) is Deleted.ABSENT
+    assert not delete(scene.client, C)
     assert scene.seen() == [READ]
     scene.settled()
 
 
 def test_a_consumer_is_deleted_at_its_generation(scene: Scene) -> None:
     scene.given((C, {**TWO, **AWAY}), (D, TWO))
-    assert delete(scene.client, C) is Deleted.DELETED
+    assert delete(scene.client, C)
     assert scene.seen() == [READ, WRITTEN]
     scene.settled({C: None}, {R: 1, H: 1})
 
@@ -55,7 +55,7 @@ def test_a_consumer_is_deleted_at_its_generation(scene: Scene) -> None:
 def test_a_consumer_that_changes_is_deleted_as_it_is_then_four_times_at_most(scene: Scene) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(faults.before(lambda _: scene.other.claim(AWAY, C)), method="PUT")
-    assert delete(scene.client, C) is Deleted.DELETED
+    assert delete(scene.client, C)
     assert scene.seen() == [
         READ,
         "PUT allocations c cg 1 -> 409",
@@ -76,7 +76,7 @@ def test_a_delete_whose_answer_was_lost(scene: Scene, applied: bool) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(faults.read_timeout(applied=applied), method="PUT")
     if applied:
-        assert delete(scene.client, C) is Deleted.DELETED
+        assert delete(scene.client, C)
         scene.settled({C: None}, {R: 1})
     else:
         with pytest.raises(PlacementUnreachable):
@@ -89,14 +89,14 @@ def test_a_forced_delete_moves_no_generation_and_is_seen_only_by_reading(scene: 
     scene.given((C, {**TWO, **VF}))
     assert set(of_tree(scene.client, R).consumers) == {C}
     scene.placement.clear()
-    assert delete_forced(scene.client, C) is Deleted.DELETED
+    assert delete_forced(scene.client, C)
     assert scene.seen() == ["DELETE allocations c -> 204"]
     assert scene.placement.requests[0].version == "1.23"
     assert of_tree(scene.client, R).consumers == {}, (
         "whoever trusts the generations would still see it"
     )
     scene.settled({C: None})
-    assert delete_forced(scene.client, C) is Deleted.ABSENT
+    assert not delete_forced(scene.client, C)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_a_forced_delete_is_repeated_when_its_answer_was_lost(
 ) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(lost, method="DELETE")
-    assert delete_forced(scene.client, C) is Deleted.DELETED
+    assert delete_forced(scene.client, C)
     assert scene.placement.count() == 2
     scene.settled({C: None})
 

@@ -11,10 +11,9 @@ from agent.cli.command import FOR_MONITORING, Options
 from agent.cli.output import write, write_document
 from agent.conf.default import host_name
 from agent.model.finding import Problem
-from agent.model.report import Report
+from agent.model.report import Report, failed_report
 from agent.render.json_report import report_document
 from agent.render.look import look_of
-from agent.version import agent_version
 
 
 def write_report(report: Report, options: Options) -> int:
@@ -49,14 +48,10 @@ def failed_run(
     options: Options, problems: Sequence[Problem], code: int, conf: cfg.ConfigOpts | None
 ) -> Report:
     """Return the report of a run that ended with errors instead of a result."""
-    embedded = conf is not None and conf.placement.backend == "embedded"
-    return Report(
-        version=agent_version(),
-        host=host_name(conf) if conf is not None else socket.gethostname(),
-        mode="embedded" if embedded else "http",
-        endpoint=None,
-        max_version=None,
+    return failed_report(
+        host_name(conf) if conf is not None else socket.gethostname(),
+        problems,
+        embedded=conf is not None and conf.placement.backend == "embedded",
         dry_run=options.dry_run,
-        errors=problems,
         exit_code=code,
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY, WELL, Drift, NodeState, Problem
 from agent.model.provider_tree import ProviderTree
+from agent.version import agent_version
 
 if TYPE_CHECKING:
     # Not at run time: to define these classes takes a command that asks the daemon longer than its
@@ -108,6 +109,27 @@ class Report:
     """A line to show first."""
     observes: bool = False
     """The agent only observes, so that what it plans is what it has found."""
+
+
+def failed_report(
+    host: str,
+    errors: Sequence[Problem],
+    *,
+    embedded: bool = False,
+    dry_run: bool = False,
+    exit_code: int = 0,
+) -> Report:
+    """Return the report of a run that ended with errors before it came to any node."""
+    return Report(
+        version=agent_version(),
+        host=host,
+        mode="embedded" if embedded else "http",
+        endpoint=None,
+        max_version=None,
+        dry_run=dry_run,
+        errors=errors,
+        exit_code=exit_code,
+    )
 
 
 def exit_code(

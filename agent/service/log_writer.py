@@ -28,7 +28,6 @@ from agent.model.names import printable
 from agent.model.report import NodeReport, Report
 from agent.render.document import problems_of
 from agent.store.store import Store
-from agent.version import agent_version
 
 # Lines that wait to be written; further ones are dropped and counted.
 MOST_WAITING = 10_000
@@ -198,19 +197,6 @@ def _problems(node: NodeReport) -> Iterator[Problem]:
             and drift.detail not in messages
         ):
             yield Problem(drift.kind, drift.detail, drift.remedy)
-
-
-def failure_report(host: str, error: AgentError) -> Report:
-    """Return the report of a pass that could not begin."""
-    return Report(
-        version=agent_version(),
-        host=host,
-        mode="http",
-        endpoint=None,
-        max_version=None,
-        dry_run=False,
-        errors=problems_of(error),
-    )
 
 
 def with_store_state(report: Report, store: Store, before: Sequence[NodeReport]) -> Report:

@@ -16,13 +16,13 @@ from agent.audit.context import AuditOptions
 from agent.audit.fleet import Fleet
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, DriverError, PlacementUnreachable
-from agent.model.report import NodeReport, Report, exit_code
-from agent.render.document import dumps
+from agent.model.report import NodeReport, Report, exit_code, failed_report
+from agent.render.document import dumps, problems_of
 from agent.render.json_report import report_document
 from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
 from agent.service.background import Background, Status, agent_state, summary
 from agent.service.daemon_service import DaemonService
-from agent.service.log_writer import ProblemLog, check_start, failure_report, with_store_state
+from agent.service.log_writer import ProblemLog, check_start, with_store_state
 from agent.service.runtime import Runtime
 from agent.store.store import Store
 
@@ -298,4 +298,4 @@ def _asked_placement(report: Report) -> bool:
 
 
 def _failure(runtime: Runtime, error: AgentError) -> Report:
-    return failure_report(host_name(runtime.conf), error)
+    return failed_report(host_name(runtime.conf), problems_of(error))

@@ -4,6 +4,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -256,29 +257,19 @@ def _owner(
     return Owner(project_id, user_id)
 
 
-def add_to_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Add amounts of one provider to a consumer's allocation. Return the exit code.
-
-    :raises AllocationError: there is no such consumer or provider, or not enough room.
-    """
-    return _change(conf, options, "allocation-add", add_resources, ("would get", "got"))
-
-
-def remove_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Remove amounts of one provider from a consumer's allocation. Return the exit code.
-
-    :raises AllocationError: there is no such consumer or provider, or the consumer has less.
-    """
-    return _change(conf, options, "allocation-remove", remove_resources, ("would lose", "lost"))
-
-
 def _change(
     conf: cfg.ConfigOpts,
     options: Options,
+    *,
     name: str,
     change: Callable[[PlacementClient, str, Holdings], None],
     verbs: tuple[str, str],
 ) -> int:
+    """Add amounts of one provider to a consumer's allocation, or remove them. Return the exit code.
+
+    :raises AllocationError: there is no such consumer or provider, not enough room, or the consumer
+        has less.
+    """
     given = options.arguments
     consumer, amounts = consumer_uuid(given["consumer"]), _amounts(given["amounts"])
     with placement_work(conf, options, name, writes=True) as work:
@@ -386,8 +377,12 @@ RUN: Commands = {
     ("allocation", "list"): list_allocations,
     ("allocation", "claim"): claim_candidate,
     ("allocation", "put"): put_allocation,
-    ("allocation", "add"): add_to_allocation,
-    ("allocation", "remove"): remove_from_allocation,
+    ("allocation", "add"): partial(
+        _change, name="allocation-add", change=add_resources, verbs=("would get", "got")
+    ),
+    ("allocation", "remove"): partial(
+        _change, name="allocation-remove", change=remove_resources, verbs=("would lose", "lost")
+    ),
     ("allocation", "move"): move_allocation,
     ("allocation", "delete"): delete_allocation,
     ("allocation", "remove-tree"): remove_tree_from_allocation,

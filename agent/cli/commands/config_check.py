@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
-from typing import Any, Literal
+from typing import Any
 
 from oslo_config import cfg
 
@@ -14,13 +14,11 @@ from agent.cli.command import Commands, Options
 from agent.cli.config_warnings import Unknown, exposures, unknown_options
 from agent.cli.configuration import Configuration, files_of, origin, read_configuration
 from agent.cli.output import write, write_document, write_problems
-from agent.conf.default import host_name
+from agent.cli.report_output import failed_run
 from agent.errors import AgentError, ConfigError
 from agent.model.finding import DONE, FAILED, Problem
 from agent.model.names import printable
-from agent.model.report import Report
 from agent.render.json_report import report_document
-from agent.version import agent_version
 
 SCHEMA = "compute-node-agent/config-check/1"
 # The beginnings of messages that name the number of a value, and the option.
@@ -57,7 +55,7 @@ def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
     found_rows = [_row("error", error, _place(error, read.conf)) for error in errors]
     rows = [*map(_row_of_unknown, unknown), *found_rows]
     if options.as_document:
-        write_document(_document(read, problems, warnings, rows, code), options)
+        write_document(_document(options, read, problems, warnings, rows, code), options)
         return code
     write("".join(f"warning: {warning}\n" for warning in warnings))
     if problems:
@@ -72,6 +70,7 @@ def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _document(
+    options: Options,
     read: Configuration,
     problems: Sequence[Problem],
     warnings: Sequence[str],
@@ -89,20 +88,7 @@ def _document(
             "errors": [],
             "exit_code": code,
         }
-    conf = read.conf
-    mode: Literal["embedded", "http"] = (
-        "embedded" if conf.placement.backend == "embedded" else "http"
-    )
-    report = Report(
-        agent_version(),
-        host_name(conf),
-        mode,
-        None,
-        None,
-        dry_run=False,
-        errors=problems,
-        exit_code=code,
-    )
+    report = failed_run(options, problems, code, read.conf)
     return {**report_document(report), "files": files, "warnings": warnings, "problems": rows}
 
 

@@ -5,6 +5,7 @@ Placement has of hosts, and what of it is free or allocated.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,24 +195,6 @@ def _lines(root: Row, done: Decommissioned, *, dry_run: bool) -> Iterator[str]:
         )
 
 
-def add_host_to_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Put the host into the aggregate; no error if it is in already. Return the exit code.
-
-    :raises AllocationError: there is no such host, or it cannot be written.
-    """
-    return _run(conf, options, "aggregate-add-host", add_host, ("in", "put into"))
-
-
-def remove_host_from_aggregate(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Take the host out of the aggregate; no error if it is not in, as long as other hosts are.
-    Return the exit code.
-
-    :raises AllocationError: there is no such host, no host is in that aggregate, or it cannot be
-        written.
-    """
-    return _run(conf, options, "aggregate-remove-host", _remove, ("not in", "taken out of"))
-
-
 def _remove(client: PlacementClient, aggregate: str, *, provider: ProviderUuid) -> bool:
     if remove_host(client, aggregate, provider=provider):
         return True
@@ -223,13 +206,20 @@ def _remove(client: PlacementClient, aggregate: str, *, provider: ProviderUuid) 
     return False
 
 
-def _run(
+def _change_aggregate(
     conf: cfg.ConfigOpts,
     options: Options,
+    *,
     name: str,
     operation: Callable[..., bool],
     words: tuple[str, str],
 ) -> int:
+    """Put the host into the aggregate, or take it out; no error if it is in or out already, as long
+    as other hosts are in it. Return the exit code.
+
+    :raises AllocationError: there is no such host, no host is in that aggregate, or it cannot be
+        written.
+    """
     aggregate = provider_uuid(options.arguments["aggregate"], "aggregate")
     already, done = words
     with placement_work(conf, options, name, writes=True) as work:
@@ -319,8 +309,18 @@ def _names(client: PlacementClient, found: Candidates) -> Mapping[ProviderUuid, 
 
 RUN: Commands = {
     ("candidates",): show_candidates,
-    ("aggregate", "add-host"): add_host_to_aggregate,
-    ("aggregate", "remove-host"): remove_host_from_aggregate,
+    ("aggregate", "add-host"): partial(
+        _change_aggregate,
+        name="aggregate-add-host",
+        operation=add_host,
+        words=("in", "put into"),
+    ),
+    ("aggregate", "remove-host"): partial(
+        _change_aggregate,
+        name="aggregate-remove-host",
+        operation=_remove,
+        words=("not in", "taken out of"),
+    ),
     ("usages",): show_usages,
     ("pci", "unreport"): unreport_pci,
     ("decommission",): decommission_node,

@@ -3,7 +3,7 @@ operators and the kernel: ``0-7,^3,10``.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Self
@@ -126,6 +126,27 @@ def _joined(cores: Iterable[frozenset[int]]) -> tuple[frozenset[int], ...]:
         disjoint = [other for other in disjoint if other not in parts]
         disjoint.append(core.union(*parts))
     return tuple(sorted(disjoint, key=min))
+
+
+def group_cores(
+    cpus: frozenset[int], siblings_of: Callable[[int], frozenset[int]]
+) -> tuple[frozenset[int], ...]:
+    """Return the cores of ``cpus``, ordered by their lowest CPU. ``siblings_of``: returns the
+    hardware threads of the core of a CPU, with the CPU; it is asked once a core.
+
+    :raises ValueError: two cores overlap, or a CPU is not among its own siblings.
+    """
+    cores: list[frozenset[int]] = []
+    seen: set[int] = set()
+    for cpu in sorted(cpus):
+        if cpu in seen:
+            continue
+        core = siblings_of(cpu) & cpus
+        if cpu not in core or core & seen:
+            raise ValueError(f"the siblings of CPU {cpu} contradict those of another")
+        seen |= core
+        cores.append(core)
+    return tuple(cores)
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:

@@ -27,7 +27,7 @@ import psutil
 
 from agent.errors import DriverError, NotReady
 from agent.model.facts import CpuFacts, PartialRead
-from agent.model.topology import Cell, PagePool, Topology
+from agent.model.topology import Cell, PagePool, Topology, group_cores
 from drivers.host.sysfs import Sysfs
 
 CPUS_FOLDER = "devices/system/cpu"
@@ -125,27 +125,19 @@ def read_cores(sysfs: Sysfs, cpus: frozenset[int]) -> Cores:
 
     :raises DriverError: a file cannot be read, or the cores overlap.
     """
-    siblings: list[frozenset[int]] = []
-    sockets: set[int] = set()
-    seen: set[int] = set()
-    for cpu in sorted(cpus):
-        if cpu in seen:
-            continue
-        threads = _threads(sysfs, cpu, cpus)
-        if threads & seen or cpu not in threads:
-            raise sysfs.fault(
-                f"{CPUS_FOLDER}/cpu{cpu}/topology",
-                f"its siblings {sorted(threads)} contradict those of another CPU",
-            )
-        seen |= threads
-        siblings.append(threads)
-        sockets.update(_package(sysfs, cpu))
-    return Cores(tuple(siblings), frozenset(sockets))
+    try:
+        siblings = group_cores(cpus, lambda cpu: _threads(sysfs, cpu))
+    except ValueError as error:
+        raise sysfs.fault(CPUS_FOLDER, str(error)) from error
+    return Cores(
+        siblings,
+        frozenset(package for core in siblings for package in _package(sysfs, min(core))),
+    )
 
 
-def _threads(sysfs: Sysfs, cpu: int, cpus: frozenset[int]) -> frozenset[int]:
+def _threads(sysfs: Sysfs, cpu: int) -> frozenset[int]:
     threads = sysfs.optional_cpus(*(f"{CPUS_FOLDER}/cpu{cpu}/topology/{name}" for name in _THREADS))
-    return frozenset({cpu}) if threads is None else threads & cpus
+    return frozenset({cpu}) if threads is None else threads
 
 
 def _package(sysfs: Sysfs, cpu: int) -> Iterable[int]:

@@ -2,17 +2,16 @@
 offline.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from oslo_log import log as logging
 
 from agent.errors import DriverError
 from agent.model.facts import PartialRead
-from agent.model.topology import Cell, PagePool, Topology
+from agent.model.topology import Cell, PagePool, Topology, group_cores
 from drivers.libvirt.xml import (
     MOST_KIB,
     Element,
@@ -178,22 +177,15 @@ def _cores(
     """Return the cores of the online CPUs, ordered by their lowest CPU. A CPU for which libvirt
     lists no siblings (older ones never do) is a core of its own.
     """
-    cores: list[frozenset[int]] = []
-    seen: set[int] = set()
-    for cpu, element in running.items():
-        if cpu in seen:
-            continue
-        siblings = element.get("siblings")
-        threads = (
-            frozenset({cpu})
-            if siblings is None
-            else lists.read(siblings, f"{what}: CPU {cpu}").intersection(running)
-        )
-        if cpu not in threads or threads & seen:
-            raise fault(what, f"the siblings of CPU {cpu} contradict those of another")
-        seen |= threads
-        cores.append(threads)
-    return tuple(cores)
+
+    def siblings_of(cpu: int) -> frozenset[int]:
+        text = running[cpu].get("siblings")
+        return frozenset({cpu}) if text is None else lists.read(text, f"{what}: CPU {cpu}")
+
+    try:
+        return group_cores(frozenset(running), siblings_of)
+    except ValueError as error:
+        raise fault(what, str(error)) from error
 
 
 def _packages(running: dict[int, Element], what: str) -> Iterable[int]:
@@ -295,11 +287,10 @@ def read_topology(folder: Path) -> Topology | None:
     all CPUs are online again sooner or later.
     """
     try:
-        document: Any = json.loads((folder / CORES_FILE).read_text(encoding="utf-8"))
-        return Topology(tuple(_parse_cell(cell) for cell in document["cells"]))
+        return msgspec.json.decode((folder / CORES_FILE).read_bytes(), type=Topology)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         LOG.warning(
             (
                 "%s cannot be used, so the cores of offline CPUs are unknown until these CPUs are "
@@ -311,37 +302,13 @@ def read_topology(folder: Path) -> Topology | None:
         return None
 
 
-def _parse_cell(document: Mapping[str, Any]) -> Cell:
-    cores = tuple(_parse_cpus(core) for core in document["siblings"])
-    return Cell(
-        int(document["id"]),
-        _parse_cpus(document["cpus"]),
-        0,
-        siblings=cores,
-        sockets=_parse_cpus(document["sockets"]),
-    )
-
-
-def _parse_cpus(numbers: Iterable[Any]) -> frozenset[int]:
-    return frozenset(int(cpu) for cpu in numbers)
-
-
 def write_topology(folder: Path, topology: Topology) -> None:
     """Write down which CPUs are on which cells and cores. A failure is logged; the topology is then
     lost at the next restart only.
     """
-    cells = [
-        {
-            "id": cell.id,
-            "cpus": sorted(cell.cpus),
-            "siblings": [sorted(core) for core in cell.siblings],
-            "sockets": sorted(cell.sockets),
-        }
-        for cell in topology.cells
-    ]
     new = folder / f"{CORES_FILE}.new"
     try:
-        new.write_text(json.dumps({"cells": cells}) + "\n", encoding="utf-8")
+        new.write_bytes(msgspec.json.encode(topology))
         new.replace(folder / CORES_FILE)
     except OSError as error:
         LOG.warning("%s cannot be written: %s", folder / CORES_FILE, error.strerror)

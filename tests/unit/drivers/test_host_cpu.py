@@ -69,7 +69,7 @@ def test_unknown_package_is_no_package(tree):
 def test_cores_that_overlap_are_refused(tree, second):
     tree.cpu(0, (0,))
     tree.cpu(1, second)
-    with pytest.raises(DriverError, match="cpu1/topology: its siblings"):
+    with pytest.raises(DriverError, match="the siblings of CPU 1 contradict"):
         read_cores(Sysfs(tree.root), frozenset({0, 1}))
 
 
@@ -275,4 +275,4 @@ def test_host_without_cells_that_cannot_be_read_is_named(tmp_path):
     recording.cpu(0, ())
     reading = read(recording, frozenset({0}))
     assert reading.value.cells == ()
-    assert "cpu0/topology" in reading.faults[0]
+    assert "the siblings of CPU 0" in reading.faults[0]

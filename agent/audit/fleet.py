@@ -380,7 +380,11 @@ class Fleet:
         """
         order = self.context.order
         close_surplus = self.context.server.transport.close_surplus_connections
-        new_nodes = NewNodes(client, partial(self._take_leases, dry_run=options.dry_run))
+        new_nodes = NewNodes(
+            client,
+            self.context.server.storage,
+            partial(self._take_leases, dry_run=options.dry_run),
+        )
 
         def audit(uuid: str, name: str) -> Steps[NodeReport]:
             """Audit one node; a bug becomes a failed report."""

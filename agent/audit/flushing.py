@@ -34,7 +34,7 @@ from agent.model.report import OperationStatus, Outcome
 from agent.placement import clock
 from agent.placement.client import PlacementClient
 from agent.placement.exchange import MAX_ATTEMPTS, MirrorInsufficient, conflict_wait
-from agent.placement.flush import Flush, FlushResult
+from agent.placement.flush import Flush, FlushResult, is_of_new_node
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan, depends
 from agent.placement.rival_writers import RivalWriters
@@ -45,9 +45,10 @@ LOG = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-Steps = Generator[Flush, None, Result]
-"""What is done in steps: the flush of a new node stops twice, before the node is created and before
-its inventory is written, so that those of many nodes can be written together.
+Steps = Generator[Flush | None, None, Result]
+"""What is done in steps. The flush of a new node stops before its journal is written, before the
+node is created, before its inventory is written, and before the result is recorded; so that this
+can be done for many nodes together.
 """
 
 TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a reload"
@@ -141,7 +142,9 @@ class Flushing:
         if not plan.operations and not plan.withheld and state.keeps(plan.target.journal):
             flushed = FlushResult(state.view, state.capabilities)
         else:
-            owned = state.journal.providers
+            owned, is_new = state.journal.providers, is_of_new_node(plan)
+            if is_new:
+                yield None
             plan, skipped = state.intend(plan)
             # If this raises, the next pass sees by the generations what was done.
             flush = Flush(
@@ -156,11 +159,18 @@ class Flushing:
                 owned=owned,
                 confirmed=dict(state.confirmed),
             )
-            if flush.is_of_new_node:
-                yield flush
+            if is_new:
+                try:
+                    yield flush
+                except AgentError:
+                    # The journal was not written.
+                    state.forget()
+                    raise
                 flush.create()
                 yield flush
             flushed = flush.run()
+            if is_new:
+                yield flush
             self._report(run, flushed, skipped)
             # Last, because the outcomes are reported even if they cannot be recorded.
             state.record(plan, flushed)

@@ -1,14 +1,16 @@
-"""The new nodes of a pass: each stops once it is planned, and many write their inventories in one
-request.
+"""The new nodes of a pass: each stops once it is planned. Many write their inventories in one
+request, and what the store keeps of them in one transaction.
 """
 
 import threading
 from collections.abc import Callable
 
 from agent.audit.flushing import Steps
+from agent.errors import AgentError
 from agent.model.report import NodeReport
 from agent.placement.client import PlacementClient
 from agent.placement.flush import Flush, write_together
+from agent.placement.server import PlacementStorage
 
 MANY = 50
 
@@ -22,9 +24,17 @@ class AuditSteps:
         self.report: NodeReport | None = None
 
     def go_on(self) -> None:
-        """Do the next step."""
+        """Do the next step, if one is left."""
+        if self.report is None:
+            self._advance(lambda: next(self._steps))
+
+    def fail(self, error: AgentError) -> None:
+        """Do the next step after the last one came to nothing."""
+        self._advance(lambda: self._steps.throw(error))
+
+    def _advance(self, advance: Callable[[], Flush | None]) -> None:
         try:
-            self.flush = next(self._steps)
+            self.flush = advance()
         except StopIteration as end:
             self.flush, self.report = None, end.value
 
@@ -38,9 +48,11 @@ class AuditSteps:
 class NewNodes:
     """Audits of new nodes that wait until there are ``MANY``. Threads share it."""
 
-    def __init__(self, client: PlacementClient, may_write: Callable[[], None]) -> None:
+    def __init__(
+        self, client: PlacementClient, storage: PlacementStorage, may_write: Callable[[], None]
+    ) -> None:
         """Begin with none. ``may_write`` raises an error if this agent must not write any more."""
-        self._client, self._may_write = client, may_write
+        self._client, self._storage, self._may_write = client, storage, may_write
         self._lock = threading.Lock()
         self._waiting: list[AuditSteps] = []
         self._closed = False
@@ -67,6 +79,21 @@ class NewNodes:
             return
         self._may_write()
         each = self._client.exchange.each
+        try:
+            with self._storage.together():
+                for audit in audits:
+                    audit.go_on()
+        except AgentError as error:
+            for audit in audits:
+                audit.fail(error)
+                audit.end()
+            return
         each(AuditSteps.go_on, audits)
         write_together(self._client, [one.flush for one in audits if one.flush is not None])
+        each(AuditSteps.go_on, audits)
+        with self._storage.together():
+            for audit in audits:
+                # The others may have more to send, which is not to wait for this transaction.
+                if audit.flush is not None and audit.flush.result.complete:
+                    audit.go_on()
         each(AuditSteps.end, audits)

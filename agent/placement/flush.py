@@ -175,14 +175,6 @@ class Flush:
         )
         return result
 
-    @property
-    def is_of_new_node(self) -> bool:
-        """Whether the plan creates a root without children: what such a plan sends last is guarded
-        by the generation of its inventory.
-        """
-        kinds = [type(operation) for operation in self.plan.operations]
-        return [kind for kind in kinds if kind is not SetAggregates] == OF_NEW_NODE
-
     def create(self) -> None:
         """Send the creation of a new node, so that its inventory can be written together with those
         of others: see :func:`write_together`.
@@ -486,6 +478,14 @@ class Flush:
             self.result.held[operation.provider.uuid] = frozenset(
                 operation.old.keys() - operation.new.keys()
             )
+
+
+def is_of_new_node(plan: Plan) -> bool:
+    """Return whether the plan creates a root without children: what such a plan sends last is
+    guarded by the generation of its inventory.
+    """
+    kinds = [type(operation) for operation in plan.operations]
+    return [kind for kind in kinds if kind is not SetAggregates] == OF_NEW_NODE
 
 
 def write_together(client: PlacementClient, flushes: Sequence[Flush]) -> None:

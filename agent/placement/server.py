@@ -8,6 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Literal, Protocol, TypeVar
 
@@ -63,6 +64,12 @@ class PlacementStorage(Protocol):
         :raises RecordConflict: another agent wrote the journal since it was read.
         """
 
+    def together(self) -> AbstractContextManager[None]:
+        """Save the views and journals of the block at its end, in one transaction if possible.
+
+        :raises RecordConflict: another agent wrote one of the journals; none is saved.
+        """
+
 
 class NoStorage:
     """A storage that saves nothing and has nothing saved. An agent that only observes has it: such
@@ -94,6 +101,10 @@ class NoStorage:
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:  # noqa: ARG002 - not saved
         """Return ``journal`` as it is."""
         return journal
+
+    def together(self) -> AbstractContextManager[None]:
+        """Do nothing."""
+        return nullcontext()
 
 
 class OptionalStorage:
@@ -144,6 +155,10 @@ class OptionalStorage:
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
         """Save a journal. Return it with its new version."""
         return self._ask(lambda storage: storage.save_journal(root, journal))
+
+    def together(self) -> AbstractContextManager[None]:
+        """Do nothing: each save meets the first error by itself."""
+        return nullcontext()
 
 
 LEAST_VERSION = "1.30"

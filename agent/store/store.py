@@ -30,6 +30,7 @@ from agent.store.tables import (
 )
 
 Loaded = TypeVar("Loaded")
+Write = Callable[[Connection], None]
 MOVED = (
     "restart the agent, and put another store in its place only while it is stopped: agent db "
     "restore FILE"
@@ -50,6 +51,8 @@ class Store:
         # Threads wait here, because SQLite's own wait is by sleeping and not fair.
         self._queue = threading.Lock() if location.file is not None else None
         self._read_only = read_only
+        # What this thread gathers, see :meth:`together`.
+        self._gathered = threading.local()
         self.location = location
 
     def capabilities(self, endpoint: str) -> ServerCapabilities | None:
@@ -76,8 +79,7 @@ class Store:
         """Save a view; nothing is written if ``old``, the view saved before, is equal."""
         if old is not None and not placement_rows.view_differs(old, new):
             return
-        with self.writing() as connection:
-            placement_rows.save_view(connection, endpoint, root, new)
+        self._write(lambda connection: placement_rows.save_view(connection, endpoint, root, new))
 
     def journal(self, root: ProviderUuid) -> Journal:
         """Return the journal of a node, empty if there is none."""
@@ -94,9 +96,34 @@ class Store:
 
         :raises RecordConflict: the journal is based on an older version than the saved one.
         """
-        with self.writing() as connection:
-            placement_rows.save_journal(connection, root, journal)
+        self._write(lambda connection: placement_rows.save_journal(connection, root, journal))
         return replace(journal, version=journal.version + 1)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write the journals and views that this thread saves inside in one transaction at the end.
+
+        :raises RecordConflict: another agent wrote one of the journals; none is written.
+        :raises StoreError: the store cannot be written.
+        """
+        writes: list[Write] = []
+        self._gathered.writes = writes
+        try:
+            yield
+        finally:
+            self._gathered.writes = None
+        if writes:
+            with self.writing() as connection:
+                for write in writes:
+                    write(connection)
+
+    def _write(self, write: Write) -> None:
+        writes = getattr(self._gathered, "writes", None)
+        if writes is not None:
+            writes.append(write)
+            return
+        with self.writing() as connection:
+            write(connection)
 
     def identity(self, host: str) -> ProviderUuid | None:
         """Return the uuid that the host's only node had when the store was last used, ``None`` if

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from agent.audit import fleet
+from agent.model.mirror import Journal
+from agent.model.names import ProviderUuid
+from agent.store.store import open_store
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import AgentUnderTest, ScriptedDriver, operations, shaped, total
@@ -72,7 +75,9 @@ def test_the_inventories_of_new_nodes_are_written_in_one_request(
     clean(placement, agent_log)
 
 
-def test_a_new_node_costs_the_store_four_statements(agent: AgentUnderTest) -> None:
+def test_a_new_node_costs_the_store_four_statements_and_many_share_two_transactions(
+    agent: AgentUnderTest,
+) -> None:
     with counted() as sent:
         assert set(first_pass(agent).values()) == {"changed"}
     tables = ("compute_node", "lease", "journal", "mirror")
@@ -83,6 +88,9 @@ def test_a_new_node_costs_the_store_four_statements(agent: AgentUnderTest) -> No
     assert "UNION" in asked
     assert [text for text in sent if text.startswith(("SELECT lease", "SELECT mirror"))] == []
     assert [text for text in sent if text.startswith("SELECT journal")] == []
+    # The records of each node; journal and mirror of the first, and those of all others together;
+    # the tables, what is kept of Placement (three), and what ended long ago.
+    assert sent.count("BEGIN IMMEDIATE") == MANY + 2 + 2 + 5
 
 
 def test_a_dry_run_shows_what_the_run_does(
@@ -159,6 +167,18 @@ def test_a_lost_answer_to_a_batch_is_resolved_by_the_next_pass(
     assert states.pop(NAMES[0]) == "changed"
     assert set(states.values()) == {"degraded"}
     assert {node.state for node in agent.period().nodes} <= {"changed", "in-sync"}
+    is_true(agent, placement)
+
+
+def test_a_journal_that_another_agent_wrote_meanwhile_is_read_again(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
+    def meddle(_exchange: object) -> None:
+        with open_store(agent.folder) as store:
+            store.save_journal(ProviderUuid(UUIDS[ONE]), Journal(adopted=True))
+
+    placement.faults.add(faults.before(meddle), method="PUT", path=f"{UUIDS[NAMES[0]]}/traits")
+    assert set(first_pass(agent).values()) == {"changed"}
     is_true(agent, placement)
 
 

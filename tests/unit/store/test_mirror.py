@@ -195,13 +195,6 @@ def test_every_kind_of_change_to_a_journal_is_kept(place: Place) -> None:
                 assert fresh.journal(ROOT) == journal
 
 
-def test_an_equal_journal_is_not_written(place: Place) -> None:
-    with place.open() as store:
-        store.save_journal(ROOT, JOURNAL)
-    with place.open() as store, place.write_locked():
-        store.save_journal(ROOT, JOURNAL)
-
-
 def test_a_journal_is_never_overwritten_by_one_that_was_made_of_an_older_version(
     place: Place,
 ) -> None:

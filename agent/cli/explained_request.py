@@ -114,7 +114,7 @@ def asked_request(arguments: Mapping[str, Any]) -> AskedRequest:
 def _guest_named(text: str) -> ConsumerUuid:
     if not is_uuid(text):
         raise ExplainRefused(
-            f"--guest {printable(text[:SHOWN])}: no uuid", "agent guests list has the uuids"
+            f"--guest {printable(text[:SHOWN])}: no uuid", "see the uuids: agent guests list"
         )
     return ConsumerUuid(normal_uuid(text))
 

@@ -401,7 +401,7 @@ def _name_conflict(missing: ProviderUuid, holder: Provider, root: Provider) -> P
     return ProviderNameConflict(
         f"the name {printable(holder.name)!r} of provider {missing} is held by provider "
         f"{holder.uuid} in Placement, which is somebody else's",
-        f"{ADOPT}, that provider too; or delete or rename it"
+        f"delete or rename it; or, with that provider too, {ADOPT}"
         if derived
         else "delete or rename that provider",
         holder=holder.uuid,

@@ -13,7 +13,7 @@ from agent.model.names import MOST_NAMED, ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider import Provider
 from agent.placement.ownership import NODES_OWN, MergeInputs, foreign_inventory
 
-ADOPT = "agent --once --adopt takes the tree over"
+ADOPT = "take the tree over: agent --once --adopt"
 
 
 @dataclass(frozen=True, slots=True)

@@ -343,8 +343,8 @@ def on_two_hosts(guest: Domain, host: str, elsewhere: Collection[ProviderUuid]) 
         "allocation-mismatch",
         "warning",
         f"{guest_name(guest)} is here, and its allocation is on this node and on another one",
-        f"if nova has it on another host: {nova_commands.if_elsewhere(uuid, host, removal)}; then: "
-        f"agent guests forget {uuid}, once an audit does not see it any more; if nova has it here: "
+        f"if nova has it on another host: {nova_commands.if_elsewhere(uuid, host, removal)}; then, "
+        f"once an audit does not see it any more: agent guests forget {uuid}; if nova has it here: "
         f"{nova_commands.if_at_rest(uuid, host, *rest)}",
         consumer=uuid,
     )

@@ -105,7 +105,7 @@ def unexpected_guests(
         doing = "runs here" if guest.state == "running" else f"is {guest.state} here"
         what = f"domain {printable(guest.name)} ({guest.uuid}, {guest.memory_mib} MiB) {doing}"
         if owner is None:
-            remedy = "agent guests import creates a record of it, or says why it cannot"
+            remedy = "give it a record, or see why it cannot have one: agent guests import"
             yield Drift(
                 "unknown-domain",
                 "warning",
@@ -142,9 +142,9 @@ def unreadable_origins(domains: Sequence[Domain]) -> Iterator[Drift]:
                 "warning",
                 f"{printable(guest.unreadable_origin)}; the guest is counted as the hypervisor "
                 f"shows it, with {has}",
-                f"openstack server reboot --hard {guest.uuid} writes it anew; where nova does not "
-                "have the guest, correct the description of the domain, and start the guest anew: "
-                f"virsh edit {guest.uuid}",
+                f"have nova write it anew: openstack server reboot --hard {guest.uuid}; where nova "
+                "does not have the guest, correct the description of the domain, and start the "
+                f"guest anew: virsh edit {guest.uuid}",
                 consumer=guest.uuid,
             )
 

@@ -109,7 +109,7 @@ class NovaExplanations:
         """Return the remedy of the allocation of a server that is no guest here."""
         if server.host == self.share.host:
             return (
-                f"openstack server reboot --hard {uuid} makes the guest anew; if nobody wants it: "
+                f"make the guest anew: openstack server reboot --hard {uuid}; if nobody wants it: "
                 f"openstack server delete {uuid}"
             )
         if self.share.is_elsewhere(uuid):

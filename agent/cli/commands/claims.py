@@ -61,7 +61,7 @@ def list_claims(conf: cfg.ConfigOpts, options: Options) -> int:
     if instance and not (found.documents or found.damaged):
         raise ConfigError(
             f"--instance {printable(instance)}: this instance has no open claim",
-            "agent claims lists the open claims, with their instances",
+            "see the open claims, with their instances: agent claims",
         )
     return show_list(options, "claims", found, claim_lines)
 

@@ -47,8 +47,8 @@ def show_identity(conf: cfg.ConfigOpts, options: Options) -> int:
     if found is None:
         raise IdentityError(
             f"[store] path {folder}: host {host} has no identity yet",
-            "agent --once makes one; if the host had one and lost it: agent identity set UUID "
-            f"(openstack resource provider list --name {printable(host)} shows it)",
+            "make one: agent --once; if the host had one and lost it, find it: openstack resource "
+            f"provider list --name {printable(host)}; and set it: agent identity set UUID",
         )
     shown = {"host": host, "uuid": found.uuid, "source": found.source, "place": found.place}
     text = f"{found.uuid}\n{ORIGINS[found.source]}: {found.place}\n"

@@ -395,13 +395,13 @@ def test_claims_of_an_instance_that_has_none_are_an_error_that_says_where_the_ot
         refused = timed_tracker.run("claims", "--instance", guest(name), *asked)
         assert (refused.code, refused.stdout) == (1, "")
         assert f"--instance {guest(name)}: this instance has no open claim" in refused.stderr
-        assert " claims lists the open claims" in refused.stderr
+        assert "see the open claims" in refused.stderr
         error = error_of(
             timed_tracker.run("claims", "--instance", guest(name), *asked, "--format", "json")
         )
         assert (error["code"], error["remedy"]) == (
             "config.invalid",
-            "agent claims lists the open claims, with their instances",
+            "see the open claims, with their instances: agent claims",
         )
     assert timed_tracker.run("claims", "--instance", guest("i1"), *asked).code == 0
 

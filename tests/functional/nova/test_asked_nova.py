@@ -209,7 +209,7 @@ def test_the_remedy_of_the_rest_is_exact(watched: Watched, nova: NovaApi) -> Non
         astray: (f"{at_rest(astray, 'node-b')}{ALLOCATION} delete {astray} && {HEAL} {astray}"),
         shelved: f"{at_rest(shelved, 'None')}{ALLOCATION} delete {shelved}",
         failed: (
-            f"openstack server reboot --hard {failed} makes the guest anew; if nobody wants it: "
+            f"make the guest anew: openstack server reboot --hard {failed}; if nobody wants it: "
             f"openstack server delete {failed}"
         ),
         nothing: f"{unknown(nothing)}{ALLOCATION} delete {nothing}",

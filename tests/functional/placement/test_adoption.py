@@ -69,7 +69,7 @@ def test_a_first_run_takes_the_root_and_the_children_it_names_and_takes_nothing_
         f"{NAME}: the node does not have its DISK_GB, but the tree is not adopted"
     ]
     assert [one.remedy for one in report.drift if one.kind == "adoption-needed"] == [
-        "agent --once --adopt takes the tree over"
+        "take the tree over: agent --once --adopt"
     ]
     assert sorted(
         str(one.provider) for one in report.drift if one.kind == "foreign-provider"
@@ -193,7 +193,7 @@ def test_a_foreign_provider_that_a_later_pass_names_is_taken_over_only_by_adopti
     report = agent.once()
     assert PF9 not in report.owned
     (drift,) = [one for one in report.drift if one.provider == PF9]
-    assert (drift.severity, drift.remedy) == ("warning", "agent --once --adopt takes the tree over")
+    assert (drift.severity, drift.remedy) == ("warning", "take the tree over: agent --once --adopt")
     assert placement.dump() == before
     assert PF9 in agent.once(adopt=True).owned
     settled(
@@ -271,7 +271,7 @@ def test_no_reshape_before_the_tree_is_adopted(
         assert (report.state, error.code, error.remedy) == (
             "degraded",
             "tree.not-adopted",
-            "agent --once --adopt takes the tree over",
+            "take the tree over: agent --once --adopt",
         )
         assert drifts(report) == [
             f"{NAME}: inventory and its allocations would move, but the tree is not adopted"

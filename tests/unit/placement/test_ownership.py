@@ -254,7 +254,7 @@ def test_a_name_of_ours_that_somebody_else_has_is_a_conflict_until_it_is_free(ch
     assert conflict.remedy == (
         "delete or rename that provider"
         if chosen
-        else "agent --once --adopt takes the tree over, that provider too; or delete or rename it"
+        else "delete or rename it; or, with that provider too, take the tree over: agent --once --adopt"
     )
     assert target.journal.of(missing) == mine
     assert target.tree.data(OTHER_UUID) == tree.data(OTHER_UUID)

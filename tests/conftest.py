@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support import backends
+from tests.support.monotonic import Clock
 
 if TYPE_CHECKING:
     from tests.support.http_placement import HttpPlacement
@@ -42,10 +43,13 @@ gc.disable()
 # First, because xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests that use keystone in one process, because it takes seconds to start."""
+    """Run the tests that use one of these in one process, because it takes seconds to start."""
     for item in items:
         if "_keystone_stack" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("keystone"))
+        kind, folder = item.path.parts[-3:-1]
+        if kind == "functional" and folder in {"ironic", "libvirt"}:
+            item.add_marker(pytest.mark.xdist_group(folder))
 
 
 def pytest_collection_finish() -> None:
@@ -86,6 +90,22 @@ def placement() -> Iterator[PlacementServer]:
     server = PlacementServer()
     yield server
     server.close()
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is tried again is tried at once."""
+    for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
+        monkeypatch.setattr(f"agent.placement.exchange.{wait}", 0.0)
+    monkeypatch.setattr("agent.placement.exchange.REPETITION_WAITS", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which a refused node is tried again."""
+    clock = Clock()
+    monkeypatch.setattr("agent.audit.node_audit.time", clock)
+    return clock
 
 
 @pytest.fixture

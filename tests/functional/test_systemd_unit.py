@@ -97,34 +97,30 @@ def drop_in(unit, tmp_path):
     return put
 
 
-def test_the_drop_in_for_nova_is_clean_beside_the_unit(unit, drop_in):
-    path = drop_in("nova.conf")
-    assert "\nSupplementaryGroups=nova\n" in path.read_text()
+@pytest.mark.parametrize(
+    ("name", "line", "wrong", "told"),
+    [
+        ("nova.conf", "ExecStart=", None, "more than one ExecStart="),
+        ("fleet.conf", "MemoryMax=4G", "MemoryMax=four", "Invalid memory limit"),
+        (
+            "libvirt.conf",
+            "SupplementaryGroups=libvirt",
+            "SupplementaryGroup=libvirt",
+            "SupplementaryGroup",
+        ),
+    ],
+)
+def test_a_drop_in_is_clean_beside_the_unit(unit, drop_in, name, line, wrong, told):
+    """And would not be with its ``line`` wrong, or left out."""
+    path = drop_in(name)
     verify = (tool("systemd-analyze"), "verify", "--man=no", unit)
     run(*verify)
-    path.write_text(path.read_text().replace("ExecStart=\n", ""))
-    with pytest.raises(AssertionError, match="more than one ExecStart="):
-        run(*verify)
-
-
-def test_a_large_fleet_gets_more_memory_than_the_unit_allows(unit, drop_in):
+    text = path.read_text()
+    assert f"\n{line}\n" in text
+    assert ("\nSupplementaryGroups=nova\n" in text) == (name == "nova.conf")
     assert "\nMemoryMax=1G\n" in unit.read_text()
-    path = drop_in("fleet.conf")
-    verify = (tool("systemd-analyze"), "verify", "--man=no", unit)
-    run(*verify)
-    assert "\nMemoryMax=4G\n" in path.read_text()
-    path.write_text(path.read_text().replace("4G", "four"))
-    with pytest.raises(AssertionError, match="Invalid memory limit"):
-        run(*verify)
-
-
-def test_the_drop_in_for_libvirt_is_clean_beside_the_unit(unit, drop_in):
-    drop_in = drop_in("libvirt.conf")
-    verify = (tool("systemd-analyze"), "verify", "--man=no", unit)
-    run(*verify)
-    assert "\nSupplementaryGroups=libvirt\n" in drop_in.read_text()
-    drop_in.write_text(drop_in.read_text().replace("SupplementaryGroups", "SupplementaryGroup"))
-    with pytest.raises(AssertionError, match="SupplementaryGroup"):
+    path.write_text(text.replace(f"\n{line}\n", f"\n{wrong}\n" if wrong else "\n"))
+    with pytest.raises(AssertionError, match=told):
         run(*verify)
 
 

@@ -6,18 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent.placement import exchange
 from tests.support.device_host import DeviceHost
 from tests.support.placement import PlacementServer
 
 Made = Callable[..., DeviceHost]
-
-
-@pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is tried again is tried at once."""
-    for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
-        monkeypatch.setattr(exchange, wait, 0.0)
 
 
 @pytest.fixture

@@ -121,13 +121,6 @@ def test_a_resize_on_the_same_host_is_left_alone_until_it_is_over(used: DeviceHo
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("agent.audit.node_audit.time", clock)
-    return clock
-
-
-@pytest.fixture
 def surplus(host: DeviceHost, clock: Clock) -> DeviceHost:
     """S1 has V20, and two are allocated to it."""
     host.start(V2)

@@ -23,12 +23,6 @@ Metal = Callable[..., MetalAgent]
 PAGE = 2
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("ironic"))
-
-
 @pytest.fixture(scope="session")
 def _ironic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ironic]:
     backends.require("ironic.version", "bcrypt")

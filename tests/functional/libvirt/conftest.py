@@ -3,18 +3,11 @@ seconds to know QEMU.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.support.libvirt_host import Operator
 from tests.support.libvirtd import Libvirtd, module
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("libvirt"))
 
 
 @pytest.fixture(scope="session")

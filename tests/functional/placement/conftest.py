@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from agent.placement import exchange
 from tests.support.agent import AgentUnderTest, ScriptedDriver, Shape, shaped, total
 from tests.support.placement import PlacementServer
 from tests.support.settled import Scene
@@ -20,14 +19,6 @@ def agent_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     """All that the agent logs, down to DEBUG."""
     caplog.set_level(logging.DEBUG, "agent")
     return caplog
-
-
-@pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is tried again is tried at once."""
-    for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
-        monkeypatch.setattr(exchange, wait, 0.0)
-    monkeypatch.setattr(exchange, "REPETITION_WAITS", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

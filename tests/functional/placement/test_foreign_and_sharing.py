@@ -3,6 +3,7 @@ from outside.
 """
 
 import uuid
+from collections.abc import Callable
 from urllib.parse import parse_qs
 
 import pytest
@@ -14,7 +15,7 @@ from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
 from tests.support.exchange import traffic
-from tests.support.placement import PlacementServer
+from tests.support.placement import OtherClient, PlacementServer
 from tests.support.settled import Want, node, settled
 
 INVENTORY = {"VCPU": total(16), "MEMORY_MB": total(16384)}
@@ -244,12 +245,24 @@ def test_a_shared_disk_takes_the_place_of_the_local_one(
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "more_reads"),
+    [
+        (lambda other: other.set_aggregates(SS, []), []),
+        (lambda other: other.set_inventory(SS, {"CUSTOM_TAPE": 3}), read("SS")),
+    ],
+    ids=["leaves the aggregate", "has no disk any more"],
+)
 def test_the_local_disk_comes_back_when_the_shared_one_leaves(
-    sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+    sharing: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+    change: Callable[[OtherClient], object],
+    more_reads: list[str],
 ) -> None:
     storage(placement)
     sharing.cycle()
-    placement.other.set_aggregates(SS, [])
+    change(placement.other)
     before = placement.dump()
     placement.clear()
     assert sharing.cycle().state == "changed"
@@ -257,28 +270,9 @@ def test_the_local_disk_comes_back_when_the_shared_one_leaves(
     assert seen(placement) == [
         "GET in_tree=R -> 200",
         ASK_SHARING,
+        *more_reads,
         f"PUT inv R g{generation} -> 200",
     ]
-    settled(
-        sharing,
-        placement,
-        agent_log,
-        {NAME: node({**INVENTORY, **DISK}, aggregates={AGGREGATE})},
-        before=before,
-        reads=2,
-    )
-
-
-def test_the_sharing_provider_is_read_again_when_it_changed(
-    sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    storage(placement)
-    sharing.cycle()
-    placement.other.set_inventory(SS, {"CUSTOM_TAPE": 3})
-    before = placement.dump()
-    placement.clear()
-    assert sharing.cycle().state == "changed"
-    assert seen(placement)[:5] == ["GET in_tree=R -> 200", ASK_SHARING, *read("SS")]
     settled(
         sharing,
         placement,

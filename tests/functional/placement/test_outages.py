@@ -249,42 +249,35 @@ def test_a_status_that_says_outage_is_told_with_both_request_ids_and_repeated_fo
     ]
 
 
+READ_ANEW = ["GET in_tree=R -> 200", "GET inv R -> 200", "GET ag R -> 200", "GET tr R -> 200"]
+
+
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize(
-    "loss",
-    [faults.cut(applied=True), faults.read_timeout(applied=True), faults.html(502, applied=True)],
-    ids=lambda one: one.name,
+    ("loss", "state", "next_requests"),
+    [
+        (faults.cut(applied=True), "in-sync", READ_ANEW),
+        (faults.read_timeout(applied=True), "in-sync", READ_ANEW),
+        (faults.html(502, applied=True), "in-sync", READ_ANEW),
+        (faults.refused(), "changed", [READ_ANEW[0], "PUT inv R g2 -> 200"]),
+    ],
+    ids=lambda one: one.name if isinstance(one, Action) else None,
 )
 def test_after_a_write_of_unknown_outcome_only_what_moved_is_read(
     loss: Action,
+    state: str,
+    next_requests: list[str],
     node_a: AgentUnderTest,
     placement: PlacementServer,
     agent_log: pytest.LogCaptureFixture,
 ) -> None:
+    """And after one that surely never left, nothing is."""
     node_a.driver.script = shaped(MORE)
     placement.faults.add(loss, method="PUT", path=INVENTORY)
     assert node_a.cycle().state == "degraded"
     placement.clear()
-    assert node_a.cycle().state == "in-sync"
-    assert seen(placement) == [
-        "GET in_tree=R -> 200",
-        "GET inv R -> 200",
-        "GET ag R -> 200",
-        "GET tr R -> 200",
-    ]
-    settled(node_a, placement, agent_log, {NAME: node(MORE)})
-
-
-@pytest.mark.usefixtures("short_waits")
-def test_after_a_write_that_surely_never_left_nothing_is_read_anew(
-    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    node_a.driver.script = shaped(MORE)
-    placement.faults.add(faults.refused(), method="PUT", path=INVENTORY)
-    assert node_a.cycle().state == "degraded"
-    placement.clear()
-    assert node_a.cycle().state == "changed"
-    assert seen(placement) == ["GET in_tree=R -> 200", "PUT inv R g2 -> 200"]
+    assert node_a.cycle().state == state
+    assert seen(placement) == next_requests
     settled(node_a, placement, agent_log, {NAME: node(MORE)})
 
 

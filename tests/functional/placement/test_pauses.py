@@ -1,6 +1,7 @@
 """Whatever is repeated pauses before each repetition. The pauses are counted, not waited for."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -71,26 +72,24 @@ def pauses(scene: Scene, method: str) -> list[tuple[int, float]]:
 
 
 @pytest.mark.usefixtures("longest")
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    ("name", "conflicts"),
+    [
+        *((name, 3) for name in OPERATIONS),
+        *((name, None) for name in OPERATIONS if name != "decommission"),
+    ],
+)
 def test_an_operation_pauses_before_each_repetition_after_a_conflict(
-    name: str, scene: Scene
+    name: str, conflicts: int | None, scene: Scene
 ) -> None:
+    """``conflicts``: their number; None for one at every attempt, of which the last is followed by
+    no pause.
+    """
     scene.given((C, TWO))
     method = "POST" if name == "move" else "PUT"
-    scene.placement.faults.add(RACE, method=method, times=3)
+    scene.placement.faults.add(RACE, method=method, times=conflicts)
     noted = pauses(scene, method)
-    OPERATIONS[name](scene)
-    assert (noted, scene.placement.count(method)) == (PAUSES, 4)
-
-
-@pytest.mark.usefixtures("longest")
-@pytest.mark.parametrize("name", [one for one in OPERATIONS if one != "decommission"])
-def test_after_the_last_attempt_nothing_pauses(name: str, scene: Scene) -> None:
-    scene.given((C, TWO))
-    method = "POST" if name == "move" else "PUT"
-    scene.placement.faults.add(RACE, method=method, times=None)
-    noted = pauses(scene, method)
-    with pytest.raises(PlacementError):
+    with nullcontext() if conflicts else pytest.raises(PlacementError):
         OPERATIONS[name](scene)
     assert (noted, scene.placement.count(method)) == (PAUSES, 4)
 

@@ -360,43 +360,32 @@ def test_a_consumer_that_comes_after_the_collecting_is_moved_by_a_second_attempt
     )
 
 
-def test_a_consumer_deleted_by_force_meanwhile_is_left_out_of_a_second_attempt(
-    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("method", "path", "refused"),
+    [
+        ("GET", f"^/allocations/{C}", []),
+        ("POST", "^/reshaper", [posted(["R", "N0", "N1"], ["c", "d"], 409)]),
+    ],
+    ids=["between the two collecting reads", "before the reshape"],
+)
+def test_a_consumer_that_is_deleted_meanwhile_is_left_out(
+    given: Given,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+    method: str,
+    path: str,
+    refused: list[str],
 ) -> None:
     agent = given({**HELD_BY_C, D: {ROOT: {"VCPU": 3}}})
     before = placement.dump()
     placement.faults.add(
-        faults.before(lambda _: placement.other.release(C)), method="POST", path="^/reshaper"
+        faults.before(lambda _: placement.other.release(C)), method=method, path=path
     )
     report = agent.once()
-    assert (report.state, report.attempts) == ("changed", 2)
+    assert (report.state, report.attempts) == ("changed", 1 + len(refused))
     assert [line for line in seen(placement) if "reshaper" in line] == [
-        posted(["R", "N0", "N1"], ["c", "d"], 409),
+        *refused,
         posted(["R", "N0", "N1"], ["d"]),
-    ]
-    del before["consumers"][C]
-    settled(
-        agent,
-        placement,
-        agent_log,
-        SPLIT,
-        before=before,
-        consumers=consumers_after(placement, before, {D: {N0: {"VCPU": 3}}}),
-    )
-
-
-def test_a_consumer_gone_between_the_two_collecting_reads_is_left_out_at_once(
-    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:
-    agent = given({**HELD_BY_C, D: {ROOT: {"VCPU": 3}}})
-    before = placement.dump()
-    placement.faults.add(
-        faults.before(lambda _: placement.other.release(C)), method="GET", path=f"^/allocations/{C}"
-    )
-    report = agent.once()
-    assert (report.state, report.attempts) == ("changed", 1)
-    assert [line for line in seen(placement) if "reshaper" in line] == [
-        posted(["R", "N0", "N1"], ["d"])
     ]
     del before["consumers"][C]
     settled(
@@ -475,14 +464,6 @@ def test_a_reshape_whose_outcome_stays_unknown_is_told_with_the_remedy(
     assert report.errors[0].remedy.startswith("see the log of Placement")
     placement.faults.clear()
     assert agent.once().state == "changed"
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock by which a refused node is tried again."""
-    clock = Clock()
-    monkeypatch.setattr("agent.audit.node_audit.time", clock)
-    return clock
 
 
 @pytest.mark.long

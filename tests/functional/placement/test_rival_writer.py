@@ -26,13 +26,6 @@ pytestmark = [pytest.mark.usefixtures("short_waits"), pytest.mark.long]
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr("agent.audit.node_audit.time", clock)
-    return clock
-
-
-@pytest.fixture
 def agent(host: Host, clock: Clock) -> AgentUnderTest:
     """Just synchronised."""
     assert clock.now == 0.0

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.placement import exchange
 from tests.functional.reshapes.cases import Case, States, Way
 from tests.support.placement import PlacementServer
 from tests.support.reshape_host import Layout, ReshapeHost
@@ -18,11 +17,8 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> States:
 
 
 @pytest.fixture(autouse=True)
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is tried again is tried at once."""
-    for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
-        monkeypatch.setattr(exchange, wait, 0.0)
-    monkeypatch.setattr(exchange, "REPETITION_WAITS", (0.0, 0.0, 0.0))
+def _short_waits(short_waits: None) -> None:
+    pass
 
 
 @pytest.fixture

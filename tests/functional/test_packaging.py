@@ -11,12 +11,14 @@ import sys
 import tarfile
 import venv
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from tests.support import libvirtd
 from tests.support.child import CHECKOUT
 from tests.support.container import check_possible
 from tests.support.http_placement import HttpPlacement
@@ -288,20 +290,39 @@ def test_an_agent_without_extras_says_what_the_embedded_placement_needs(
     assert "compute-node-agent[embedded]" in result.stderr
 
 
+NONE: Mapping[Path, str] = {}
+
+
 class ReadOnlyContainer:
     """The installed wheel in a root folder of its own that nothing can be written to, but for the
     mounts of docs/containers.md; without a registry.
     """
 
     STATE = "/var/lib/compute-node-agent"
+    MODULES = "/opt/modules"
+    """Where Python finds more modules."""
 
-    def __init__(self, installed: Installed, folder: Path, config: Path) -> None:
+    def __init__(
+        self, installed: Installed, folder: Path, config: Path, more: Mapping[Path, str] = NONE
+    ) -> None:
+        """``more``: more of the host, with their places in the container."""
         self._command = installed.command
         self._config = config
+        self._more = [f"--bind={source}:{place}" for source, place in more.items()]
         self._root, self.state, self.log = folder / "root", folder / "state", folder / "log"
         mounts = {"/usr", sys.base_prefix, str(self._command.parents[1])}
         self._read_only = [f"--bind-ro={mount}" for mount in sorted(mounts)]
-        for place in (*mounts, self.STATE, "etc", "proc", "sys", "dev", "run", "tmp"):
+        for place in (
+            *mounts,
+            *more.values(),
+            self.STATE,
+            "etc",
+            "proc",
+            "sys",
+            "dev",
+            "run",
+            "tmp",
+        ):
             (self._root / place.lstrip("/")).mkdir(parents=True, exist_ok=True)
         for name in ("bin", "lib", "lib64", "sbin"):
             (self._root / name).symlink_to(f"usr/{name}")
@@ -320,7 +341,8 @@ class ReadOnlyContainer:
                 [
                     *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit"),
                     *("--console=pipe", "--kill-signal=SIGTERM", "--read-only"),
-                    *(f"--directory={self._root}", *self._read_only, mount),
+                    f"--setenv=PYTHONPATH={self.MODULES}",
+                    *(f"--directory={self._root}", *self._read_only, *self._more, mount),
                     f"--bind-ro={self._config}:/etc/agent.conf",
                     *(self._command, "--config-file", "/etc/agent.conf"),
                 ],
@@ -373,3 +395,52 @@ def test_a_read_only_container_keeps_its_node_and_tells_that_its_state_is_not_mo
         until(lambda: says("is held by provider"))
     assert f"no state in {container.STATE}: this host gets a new identity" in container.logged()[0]
     assert http_placement.dump() == before
+
+
+def test_a_container_has_the_hypervisor_of_its_host_and_novas_identity_by_its_mounts(
+    installed: Installed, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    check_possible()
+    libvirt = libvirtd.module()
+    identity, binding = str(uuid4()), tmp_path / "binding"
+    binding.mkdir()
+    for file in Path(libvirt.__file__).parent.glob("libvirt*"):
+        if file.suffix in (".py", ".so"):
+            shutil.copy(file, binding)
+    nova = tmp_path / "nova"
+    (nova / "instances").mkdir(parents=True)
+    (nova / "compute_id").write_text(identity)
+    config = write_config(
+        tmp_path / "agent.conf",
+        {
+            "DEFAULT": {
+                "host": "node-a",
+                "compute_driver": "libvirt.LibvirtDriver",
+                "state_path": "/var/lib/nova",
+            },
+            "libvirt": {
+                "connection_uri": "qemu+unix:///system?socket=/run/libvirt/libvirt-sock",
+                "virt_type": "qemu",
+            },
+            "store": {"path": ReadOnlyContainer.STATE},
+            "api": {"socket": ""},
+            "placement": {**http_placement.credentials(), "max_in_flight": 1},
+        },
+    )
+    server = libvirtd.Libvirtd()
+    server.start()
+    try:
+        mounts = {
+            server.folder / "sock": "/run/libvirt",
+            nova: "/var/lib/nova",
+            Path("/sys"): "/sys",
+            binding: ReadOnlyContainer.MODULES,
+        }
+        container = ReadOnlyContainer(installed, tmp_path, config, mounts)
+        with container.started(state=True):
+            until(lambda: any("changed" in line for line in container.logged()), container.logged)
+    finally:
+        server.remove()
+    # The node is called as the hypervisor calls it.
+    root = http_placement.dump()["providers"][identity]
+    assert {"VCPU", "MEMORY_MB"} <= root["inventories"].keys()

@@ -306,7 +306,7 @@ class PlacementError(AgentError):
     is_in_use = False
     """Allocations prevent the removal of an inventory or a provider."""
     is_outage = False
-    """The service, or something in front of it, cannot answer now, or not to this account."""
+    """The service, or something in front of it, cannot answer now."""
 
 
 class PlacementUnreachable(PlacementError):
@@ -360,8 +360,7 @@ class PlacementRefused(PlacementError):
         self.status = status
         self.placement_code = placement_code
         self.fatal = status == 401
-        # keystoneauth has renewed the token once before it returns a 401.
-        self.is_outage = status in OUTAGE_STATUSES or status == 401
+        self.is_outage = status in OUTAGE_STATUSES
         self.outcome_unknown = status in UNCERTAIN_STATUSES
         self.is_conflict = status == 409 and placement_code == CONCURRENT_UPDATE
         self.is_in_use = status == 409 and placement_code in (INVENTORY_IN_USE, PROVIDER_IN_USE)

@@ -437,7 +437,7 @@ class Flush:
         ):
             result.conflict = error
         elif isinstance(error, PlacementUnreachable) or (
-            isinstance(error, PlacementRefused) and (error.is_outage or error.status == 403)
+            isinstance(error, PlacementRefused) and (error.is_outage or error.status in (401, 403))
         ):
             result.outage = error
         elif error.is_in_use:

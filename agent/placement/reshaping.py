@@ -236,6 +236,8 @@ LOG = logging.getLogger(__name__)
 
 # What refuses a request for many inventories, and not each of them.
 REFUSED_TOGETHER = (400, 403, 404, 413)
+# What stands in front of Placement may answer so after it has passed the reshape on.
+ANSWERED_IN_FRONT = (401, 413)
 # By how much a reshape raises the generation of a provider that has an inventory afterwards.
 REPLACED = 2
 
@@ -276,7 +278,7 @@ class ReshapeRequest:
     def _refused(self, refusal: PlacementRefused) -> Attempt:
         if refusal.is_outage:
             return Attempt(self.operation, error=refusal)
-        if refusal.outcome_unknown:
+        if refusal.outcome_unknown or refusal.status in ANSWERED_IN_FRONT:
             unknown = ReshapeConflict(
                 f"it is unknown whether the reshape of {self._involved()} was applied: "
                 f"{refusal.message}",

@@ -402,7 +402,10 @@ UNKNOWN = [
     (make, applied)
     for make in (
         lambda **how: faults.answer(500, **how),
+        lambda **how: faults.answer(401, **how),
         lambda **how: faults.html(404, **how),
+        lambda **how: faults.html(413, **how),
+        lambda **how: faults.html(401, **how),
     )
     for applied in (True, False)
 ]
@@ -439,29 +442,21 @@ def test_an_answer_that_does_not_say_what_became_of_the_reshape_does_not_refuse_
 
 
 @pytest.mark.parametrize(
-    ("status", "state", "remedy"),
-    [(401, "degraded", "credentials"), (413, "refused", "client_max_body_size")],
+    ("answer", "remedy"),
+    [
+        (faults.answer(500), "see the log of Placement"),
+        (faults.html(401), "credentials"),
+        (faults.html(413), "client_max_body_size"),
+    ],
 )
-def test_a_reshape_that_does_not_reach_placement_is_tried_once_a_pass_and_its_remedy_is_told(
-    status: int, state: str, remedy: str, given: Given, placement: PlacementServer
-) -> None:
-    agent = given(HELD_BY_C)
-    placement.faults.add(faults.html(status), method="POST", path="^/reshaper", times=None)
-    report = agent.once()
-    assert (report.state, report.attempts, len(reshapes(placement))) == (state, 1, 1)
-    assert remedy in report.errors[0].remedy
-    placement.faults.clear()
-    assert agent.once().state == "changed"
-
-
 def test_a_reshape_whose_outcome_stays_unknown_is_told_with_the_remedy(
-    given: Given, placement: PlacementServer
+    answer: faults.Action, remedy: str, given: Given, placement: PlacementServer
 ) -> None:
     agent = given(HELD_BY_C)
-    placement.faults.add(faults.answer(500), method="POST", path="^/reshaper", times=None)
+    placement.faults.add(answer, method="POST", path="^/reshaper", times=None)
     report = agent.once()
     assert (report.state, len(reshapes(placement))) == ("refused", exchange.MAX_ATTEMPTS)
-    assert report.errors[0].remedy.startswith("see the log of Placement")
+    assert remedy in report.errors[0].remedy
     placement.faults.clear()
     assert agent.once().state == "changed"
 

@@ -416,7 +416,10 @@ class Fleet:
             order.wait_for_all(PATIENCE)
             new_nodes.close()
 
-        audits = {uuid: AuditSteps(audit(uuid, name)) for uuid, name in nodes.items()}
+        audits = {
+            uuid: AuditSteps(audit(uuid, name), partial(self._forget_tree, uuid))
+            for uuid, name in nodes.items()
+        }
         items = list(audits.items())
         # The first node alone, because the others need not ask again for what it learns about
         # Placement.
@@ -468,6 +471,10 @@ class Fleet:
         elif not options.dry_run and self._marks is not None:
             self._unchanged.audited(uuid, mark, report)
         return report
+
+    def _forget_tree(self, uuid: str) -> None:
+        if uuid in self._audits:
+            self._audits[uuid].placement_state.forget()
 
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)

@@ -4,9 +4,11 @@ request, and what the store keeps of them in one transaction.
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
 from agent.audit.flushing import Steps
 from agent.errors import AgentError
+from agent.model.finding import Problem
 from agent.model.report import NodeReport
 from agent.placement.client import PlacementClient
 from agent.placement.flush import Flush, write_together
@@ -16,10 +18,13 @@ MANY = 50
 
 
 class AuditSteps:
-    """One audit in its steps: ``flush`` is what it stopped before, ``report`` its result."""
+    """One audit in its steps: ``flush`` is what it stopped before, ``report`` its result.
 
-    def __init__(self, steps: Steps[NodeReport]) -> None:
-        self._steps = steps
+    ``forget`` drops what the process remembers of the node's tree.
+    """
+
+    def __init__(self, steps: Steps[NodeReport], forget: Callable[[], None]) -> None:
+        self._steps, self._forget = steps, forget
         self.flush: Flush | None = None
         self.report: NodeReport | None = None
 
@@ -31,6 +36,15 @@ class AuditSteps:
     def fail(self, error: AgentError) -> None:
         """Do the next step after the last one came to nothing."""
         self._advance(lambda: self._steps.throw(error))
+
+    def end_unsaved(self, error: AgentError) -> None:
+        """Do all steps that are left, and report that the store could not take what was written.
+        The next audit reads it anew.
+        """
+        self._forget()
+        report = self.end()
+        problem = Problem(error.code, error.message, error.remedy, error.fatal)
+        self.report = replace(report, errors=(*report.errors, problem))
 
     def _advance(self, advance: Callable[[], Flush | None]) -> None:
         try:
@@ -85,15 +99,20 @@ class NewNodes:
                     audit.go_on()
         except AgentError as error:
             for audit in audits:
-                audit.fail(error)
+                if audit.report is None:
+                    audit.fail(error)
                 audit.end()
             return
         each(AuditSteps.go_on, audits)
         write_together(self._client, [one.flush for one in audits if one.flush is not None])
         each(AuditSteps.go_on, audits)
-        with self._storage.together():
-            for audit in audits:
-                # The others may have more to send, which is not to wait for this transaction.
-                if audit.flush is not None and audit.flush.result.complete:
+        # The others may have more to send, which is not to wait for the transaction.
+        whole = [one for one in audits if one.flush is not None and one.flush.result.complete]
+        try:
+            with self._storage.together():
+                for audit in whole:
                     audit.go_on()
+        except AgentError as error:
+            for audit in whole:
+                audit.end_unsaved(error)
         each(AuditSteps.end, audits)

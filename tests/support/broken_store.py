@@ -1,5 +1,6 @@
 """A store of records that breaks at a chosen moment of a transaction."""
 
+import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -222,3 +223,27 @@ def counted() -> Iterator[list[str]]:
         yield sent
     finally:
         event.remove(Engine, "before_cursor_execute", keep)
+
+
+@contextmanager
+def failing(statement: str, *, after: int) -> Iterator[list[str]]:
+    """The disk fails at one statement that begins so, ``after`` so many of them that it takes; in
+    the list is what failed.
+    """
+    failed: list[str] = []
+    taken = 0
+
+    def meet(*executed: Any) -> None:
+        nonlocal taken
+        if executed[2].startswith(statement):
+            if taken == after:
+                failed.append(statement)
+                taken += 1
+                raise sqlite3.OperationalError("disk I/O error")
+            taken += 1
+
+    event.listen(Engine, "before_cursor_execute", meet)
+    try:
+        yield failed
+    finally:
+        event.remove(Engine, "before_cursor_execute", meet)

@@ -14,7 +14,7 @@ from agent.store.store import open_store
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import AgentUnderTest, ScriptedDriver, operations, shaped, total
-from tests.support.broken_store import counted
+from tests.support.broken_store import counted, failing
 from tests.support.placement import PlacementServer
 from tests.support.settled import clean
 
@@ -180,6 +180,25 @@ def test_a_journal_that_another_agent_wrote_meanwhile_is_read_again(
     placement.faults.add(faults.before(meddle), method="PUT", path=f"{UUIDS[NAMES[0]]}/traits")
     assert set(first_pass(agent).values()) == {"changed"}
     is_true(agent, placement)
+
+
+@pytest.mark.parametrize("table", ["journal", "mirror"])
+def test_a_store_that_takes_nothing_of_a_batch_is_told_and_the_next_pass_makes_up_for_it(
+    agent: AgentUnderTest, placement: PlacementServer, table: str
+) -> None:
+    with failing(f"INSERT INTO {table} ", after=1) as failures:
+        report = agent.period(start=True)
+    assert failures == [f"INSERT INTO {table} "]
+    assert report.nodes[0].errors == ()
+    assert {error.code for node in report.nodes[1:] for error in node.errors} == {"store.unusable"}
+    assert all(node.errors for node in report.nodes[1:])
+    # Without its journal nothing is created.
+    created = 1 if table == "journal" else MANY
+    assert len(placement.dump()["providers"]) == created
+    assert {node.state for node in agent.period().nodes} <= {"changed", "in-sync"}
+    is_true(agent, placement)
+    agent.crash()
+    assert {node.state for node in agent.report().nodes} == {"in-sync"}
 
 
 class Killed(BaseException):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from agent.audit.flushing import Steps
 from agent.errors import AgentError
+from agent.http.bounded import LastCalls
 from agent.model.finding import Problem
 from agent.model.report import NodeReport
 from agent.placement.client import PlacementClient
@@ -89,9 +90,12 @@ class NewNodes:
         return waiting
 
     def _end(self, audits: list[AuditSteps]) -> None:
-        if not audits:
-            return
-        self._may_write()
+        if audits:
+            self._may_write()
+            with LastCalls.apart():
+                self._write(audits)
+
+    def _write(self, audits: list[AuditSteps]) -> None:
         each = self._client.exchange.each
         try:
             with self._storage.together():

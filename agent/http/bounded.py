@@ -10,7 +10,8 @@ import queue
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -366,3 +367,15 @@ class LastCalls:
     def in_one() -> bool:
         """Tell whether this thread is in such a call."""
         return getattr(_HERE, "in_one", False)
+
+    @staticmethod
+    @contextmanager
+    def apart() -> Iterator[None]:
+        """Have the calls of the block close connections although this thread is in such a call:
+        the calls around do not go on before those inside have ended.
+        """
+        before, _HERE.in_one = LastCalls.in_one(), False
+        try:
+            yield
+        finally:
+            _HERE.in_one = before

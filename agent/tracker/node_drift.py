@@ -239,8 +239,8 @@ def _used_twice(
                     f"instance {guest} has device {device.address} whole, and mediated devices of "
                     f"{name_first(sorted(parts))} exist or are promised"
                 ),
-                f"move that server away: {nova_commands.migrate(guest)}; or so each server "
-                f"with the mediated devices of {min(parts)}",
+                f"move that server away: {nova_commands.migrate(guest)}; or else, in "
+                f"the same way, each server that has mediated devices of {min(parts)}",
                 node,
                 guest,
             )

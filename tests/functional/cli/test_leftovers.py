@@ -112,7 +112,9 @@ def test_a_leftover_is_told_by_the_audit_that_takes_the_tree_over(
         assert host.agent.run("identity", "set", root).code == 0
     else:
         # It names the audits that tell, because no daemon runs yet.
-        named = re.findall(r"^  agent (--once.*)$", host.agent.run("db", "set-aside").stdout, re.M)
+        named = re.findall(
+            r"^  agent .*?(--once.*)$", host.agent.run("db", "set-aside").stdout, re.M
+        )
         assert named == ["--once --adopt", "--once --dry-run"]
     (taken,) = host.agent.run("--once", "--adopt", "--format", "json").json["nodes"]
     (looked,) = host.agent.run("--once", "--dry-run", "--format", "json").json["nodes"]

@@ -25,7 +25,7 @@ HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 OUTAGE_STATUSES = frozenset({408, 429, 502, 503, 504})
 UNCERTAIN_STATUSES = OUTAGE_STATUSES | {500}
 """Statuses that do not say what became of a write: of a failure after it, or of a proxy in front of
-Placement that has asked Placement before. Tokens (401) and lengths (413) are checked before it.
+Placement that has asked Placement before. Of a reshape 401 and 413 say as little.
 """
 CLOSED = "closed"
 """The kind of failure of a request on a connection that the server had closed."""
@@ -213,8 +213,8 @@ class ReshapeNeeded(AgentError):
 
 
 class ReshapeFailed(AgentError):
-    """A reshape cannot be done; none of it was.
-    Remedy: do what the message says; nothing was changed.
+    """A reshape cannot be done, as far as is known; the changes before it stay.
+    Remedy: do what the message says; the next pass reads what Placement has.
     """
 
     code = "reshape.failed"

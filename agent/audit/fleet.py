@@ -236,8 +236,8 @@ class Fleet:
         if rows is not None:
             options = replace(options, on_mirror=False)
         deleted = {}
-        if not (names or context.observes):
-            deleted = self._deleted.find(found, rows or {}, errors, believe=options.remove_deleted)
+        if rows is not None and not (names or context.observes):
+            deleted = self._deleted.find(found, rows, errors, believe=options.remove_deleted)
         if not options.dry_run:
             self.leases.keep(found)
         unchanged = {} if names else self._unchanged_reports(chosen, options, rows)

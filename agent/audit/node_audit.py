@@ -139,7 +139,7 @@ class NodeAudit:
                 if not run.options.dry_run:
                     self.context.tracking.usage_step.mark_deleted(self.node.uuid)
             with self._flushing.conflicts(run):
-                with run.step("tree"), _on_mirror() if run.options.on_mirror else nullcontext():
+                with run.step("tree"):
                     known = rows if run.attempts == 1 else None
                     self._reader.refresh(run.client, run.reading_options, known)
                     outcome = plan_removal(self._reader.deleted(run))

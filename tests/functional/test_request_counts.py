@@ -579,9 +579,9 @@ def metal(placement: PlacementServer, tmp_path: Path) -> Iterator[AgentUnderTest
 def test_many_bare_metal_nodes(metal: AgentUnderTest, placement: PlacementServer) -> None:
     first = metal.period(start=True)
     assert {node.state for node in first.nodes} == {"changed"}
-    # Discovery, one list of roots, one list of traits; the agent's trait and the class; POST,
-    # inventory and traits a node.
-    assert placement.count() == 3 * NODES + 3 + 2 <= 3 * NODES + 5 + 2
+    # Discovery, one list of roots, one list of traits; the agent's trait and the class; POST and
+    # traits a node; the inventories of the first node, and one request for those of each fifty.
+    assert placement.count() == 2 * NODES + 1 + NODES // 50 + 3 + 2 <= 2 * NODES + NODES / 50 + 10
     for following in (metal.period, metal.period, metal.report):
         placement.clear()
         assert {node.state for node in following().nodes} == {"in-sync"}

@@ -84,7 +84,7 @@ def test_a_guest_whose_metadata_cannot_be_read_is_counted_by_its_domain_and_told
 
         # What the remedies do: nova defines the domain anew, and somebody edits another.
         remedy = said[guest_uuid("nameless")]["remedy"]
-        assert f"openstack server reboot --hard {guest_uuid('nameless')} " in remedy
+        assert f": openstack server reboot --hard {guest_uuid('nameless')};" in remedy
         operator.define("nameless", nova=True)
         *_, command = said[guest_uuid("digits")]["remedy"].split(": ")
         assert command == f"virsh edit {guest_uuid('digits')}"

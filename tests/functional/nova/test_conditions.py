@@ -123,7 +123,7 @@ def test_a_managed_guest_that_is_on_two_hosts_in_placement_is_told_and_its_comma
         assert shell.destroyed == {uuid}
         watched.has()
         told()
-        (command,) = re.findall(r"then: agent (guests forget \S+),", remedy)
+        (command,) = re.findall(r"any more: agent (guests forget \S+);", remedy)
         assert watched.agent.run(*command.split()).code == 0
         told()
     assert shell.destroyed == ({uuid} if lives == "there" else set())

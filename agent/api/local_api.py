@@ -406,6 +406,9 @@ class LocalApi:
             LOG.info("metrics and health are served at %s port %d", *address)
         for listener in self.listeners:
             listener.start()
+        if self._ends:
+            # The daemon was told to end meanwhile.
+            self._stop_listeners()
         LOG.info("the local API listens on %s", printable(str(path)))
 
     def allow(self, access: Access) -> None:
@@ -416,8 +419,11 @@ class LocalApi:
         """Accept no more requests, and give those under way a moment to end. Returns at once."""
         if not self._ends:
             self._ends = True
-            for listener in self.listeners:
-                listener.stop()
+            self._stop_listeners()
+
+    def _stop_listeners(self) -> None:
+        for listener in self.listeners:
+            listener.stop()
 
     def wait(self) -> None:
         """Wait for the end that :meth:`stop` began, for a limited time."""

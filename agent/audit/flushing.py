@@ -142,7 +142,7 @@ class Flushing:
         if not plan.operations and not plan.withheld and state.keeps(plan.target.journal):
             flushed = FlushResult(state.view, state.capabilities)
         else:
-            owned, is_new = state.journal.providers, is_of_new_node(plan)
+            before, is_new = state.journal, is_of_new_node(plan)
             if is_new:
                 yield None
             plan, skipped = state.intend(plan)
@@ -156,15 +156,18 @@ class Flushing:
                 clock.now(),
                 may_forget=not run.forgot,
                 refused=[left_out.operation for left_out in skipped],
-                owned=owned,
+                owned=before.providers,
                 confirmed=dict(state.confirmed),
             )
             if is_new:
                 try:
                     yield flush
-                except AgentError:
-                    # The journal was not written.
+                except RecordConflict:
+                    # Another agent wrote the journal.
                     state.forget()
+                    raise
+                except AgentError:
+                    state.withdraw(before)
                     raise
                 flush.create()
                 yield flush

@@ -5,6 +5,7 @@ request, and what the store keeps of them in one transaction.
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from agent.audit.flushing import Steps
 from agent.errors import AgentError
@@ -34,9 +35,11 @@ class AuditSteps:
         if self.report is None:
             self._advance(lambda: next(self._steps))
 
-    def fail(self, error: AgentError) -> None:
-        """Do the next step after the last one came to nothing."""
-        self._advance(lambda: self._steps.throw(error))
+    def end_failed(self, error: AgentError) -> None:
+        """Do all steps that are left after the last one came to nothing."""
+        if self.report is None:
+            self._advance(lambda: self._steps.throw(error))
+        self.end()
 
     def end_unsaved(self, error: AgentError) -> None:
         """Do all steps that are left, and report that the store could not take what was written.
@@ -45,7 +48,7 @@ class AuditSteps:
         self._forget()
         report = self.end()
         problem = Problem(error.code, error.message, error.remedy, error.fatal)
-        self.report = replace(report, errors=(*report.errors, problem))
+        self.report = replace(report, state="degraded", errors=(*report.errors, problem))
 
     def _advance(self, advance: Callable[[], Flush | None]) -> None:
         try:
@@ -102,10 +105,7 @@ class NewNodes:
                 for audit in audits:
                     audit.go_on()
         except AgentError as error:
-            for audit in audits:
-                if audit.report is None:
-                    audit.fail(error)
-                audit.end()
+            each(partial(AuditSteps.end_failed, error=error), audits)
             return
         each(AuditSteps.go_on, audits)
         write_together(self._client, [one.flush for one in audits if one.flush is not None])

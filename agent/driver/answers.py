@@ -228,6 +228,10 @@ def _instance(kind: type, what: str) -> Reader:
     return _simple(lambda value: isinstance(value, kind), what)
 
 
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
 def _record(kind: Any) -> Reader:
     """Return the reader of a dataclass: of all its fields that the driver fills in itself, all but
     a guest's origin, which its creator wrote and the driver only passes on.
@@ -236,7 +240,7 @@ def _record(kind: Any) -> Reader:
     hints = {one.name: hints[one.name] for one in fields(kind) if hints[one.name] != Origin | None}
     # A value that is None, a str or a bool needs only a check of its type, and nearly all are.
     rules = [
-        (name, _UNCHANGEABLE.intersection((hint, *get_args(hint))), _reader(hint))
+        (name, _UNCHANGEABLE.intersection(_alternatives(hint)), _reader(hint))
         for name, hint in hints.items()
     ]
     # With a second name, so that attrgetter always returns a tuple.

@@ -454,6 +454,12 @@ class NodePlacementState:
             for operation in refused
         ]
 
+    def withdraw(self, journal: Journal) -> None:
+        """Take ``journal`` for what the store has: the one that was intended after it was not
+        written.
+        """
+        self._journal = self._kept = journal
+
     def assume(self, plan: Plan) -> None:
         """Treat the names that ``plan`` creates as confirmed, as a dry run does for later nodes."""
         operations = plan.operations

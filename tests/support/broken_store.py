@@ -226,19 +226,18 @@ def counted() -> Iterator[list[str]]:
 
 
 @contextmanager
-def failing(statement: str, *, after: int) -> Iterator[list[str]]:
-    """The disk fails at one statement that begins so, ``after`` so many of them that it takes; in
-    the list is what failed.
+def failing(*beginnings: str, after: int) -> Iterator[list[str]]:
+    """The disk fails at the statements that begin so, once it has taken ``after`` of them; in the
+    list is what failed.
     """
     failed: list[str] = []
     taken = 0
 
     def meet(*executed: Any) -> None:
         nonlocal taken
-        if executed[2].startswith(statement):
-            if taken == after:
-                failed.append(statement)
-                taken += 1
+        if executed[2].startswith(beginnings):
+            if taken >= after:
+                failed.append(executed[2])
                 raise sqlite3.OperationalError("disk I/O error")
             taken += 1
 

@@ -186,12 +186,13 @@ def test_a_journal_that_another_agent_wrote_meanwhile_is_read_again(
 def test_a_store_that_takes_nothing_of_a_batch_is_told_and_the_next_pass_makes_up_for_it(
     agent: AgentUnderTest, placement: PlacementServer, table: str
 ) -> None:
-    with failing(f"INSERT INTO {table} ", after=1) as failures:
+    with failing(f"INSERT INTO {table} ", f"SELECT {table}.", after=1) as failures:
         report = agent.period(start=True)
-    assert failures == [f"INSERT INTO {table} "]
-    assert report.nodes[0].errors == ()
-    assert {error.code for node in report.nodes[1:] for error in node.errors} == {"store.unusable"}
-    assert all(node.errors for node in report.nodes[1:])
+    assert failures
+    first, *others = report.nodes
+    assert (first.state, first.errors) == ("changed", ())
+    assert {node.state for node in others} == {"failed" if table == "journal" else "degraded"}
+    assert [[error.code for error in node.errors] for node in others] == [["store.unusable"]] * 5
     # Without its journal nothing is created.
     created = 1 if table == "journal" else MANY
     assert len(placement.dump()["providers"]) == created

@@ -3,14 +3,14 @@ time of the whole.
 """
 
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
 import pytest
 
 from agent.audit import suggesting
 from agent.audit.suggesting import CandidateQueries
-from agent.driver.answers import own_copy
+from agent.driver.answers import faults_of, own_copy
 from agent.errors import PlacementUnreachable
 from agent.explain.host_answer import BudgetSpent
 from agent.model.devices import PciAddress, PciDevice
@@ -133,3 +133,15 @@ def test_mappings_and_sets_are_copies_and_equal():
 def test_what_cannot_be_changed_is_not_copied():
     reported = _facts()
     assert own_copy(reported, HostFacts, "the facts").pci is reported.pci
+
+
+def test_a_text_is_no_set_and_no_mapping():
+    facts = _facts()
+    assert facts.cpu is not None and facts.mdev is not None and facts.domains is not None
+    wrong = [
+        (replace(facts, incomplete=cast(Any, "numa")), HostFacts),
+        (replace(facts.cpu, features=cast(Any, "vmx")), CpuFacts),
+        (replace(facts.domains[0], image_properties=cast(Any, "hw_qemu")), Domain),
+        (replace(facts.mdev[0], available=cast(Any, "nvidia-35")), MdevParent),
+    ]
+    assert [len([*faults_of(value, kind)]) for value, kind in wrong] == [1, 1, 1, 1]

@@ -510,8 +510,9 @@ def _note_refusal(flushes: Iterable[Flush], refusal: PlacementRefused) -> None:
     if refusal.status not in (403, 404):
         return
     LOG.info(
-        "the account in [placement] may not reshape; inventories are written one by one, and it is "
-        "tried again in an hour: %s",
+        "inventories are written one by one, because Placement refused to reshape (status %s); it "
+        "is tried again in an hour: %s",
+        refusal.status,
         refusal.remedy,
     )
     for flush in flushes:

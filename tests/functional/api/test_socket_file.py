@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 
 from agent.api.client import ApiClient, ApiUnreachable
+from agent.api.local_api import LocalApi
 from agent.api.problem import SocketUnusable
 from agent.api.socket_file import SocketFile
+from agent.cli.command import Options, Override, Source
+from agent.cli.configuration import load
+from agent.service.daemon_service import DaemonService
 from tests.support.local_api import api_here
 
 
@@ -29,6 +33,20 @@ def test_it_is_for_owner_and_group_only_from_its_first_moment(tmp_path):
         assert (stat.S_ISSOCK(found.st_mode), stat.S_IMODE(found.st_mode)) == (True, 0o660)
         assert (found.st_uid, found.st_gid) == (os.geteuid(), os.getegid())
     assert not api.path.exists()
+    assert {one.name for one in tmp_path.iterdir()} == {"agent.sock.lock", "agent-health.sock.lock"}
+
+
+def test_who_is_told_to_end_while_he_opens_it_leaves_nothing_that_listens(tmp_path):
+    path = tmp_path / "agent.sock"
+    options = Options(
+        sources=(Source(Path(os.devnull)),), overrides=(Override("api", "socket", str(path)),)
+    )
+    api = LocalApi(load(options), DaemonService(lambda: None))
+    # As SIGTERM does it while the group of the socket is looked up.
+    api.stop()
+    api.start()
+    api.wait()
+    assert [listener.serving.is_alive() for listener in api.listeners] == [False, False]
     assert {one.name for one in tmp_path.iterdir()} == {"agent.sock.lock", "agent-health.sock.lock"}
 
 

@@ -138,8 +138,8 @@ class _Invocation:
             log_to_stderr(debug=options.debug)
         else:
             set_up_logging(conf, once=options.once or bool(options.command), debug=options.debug)
-        _search_for_garbage()
         commands: Commands = import_module(f"agent.cli.commands.{command.module}").RUN
+        _search_for_garbage()
         return commands[command.words](conf, options)
 
 

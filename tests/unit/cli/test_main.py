@@ -67,6 +67,24 @@ def test_version_of_a_process_imports_nothing_heavy():
     )
 
 
+def test_no_garbage_is_searched_for_while_the_code_of_a_command_is_loaded():
+    code = """
+import gc, sys
+from agent.__main__ import main
+loaded = []
+def begun(*_):
+    loaded.append(hasattr(sys.modules.get("agent.cli.commands.audit"), "RUN"))
+gc.collect()
+gc.callbacks.append(begun)
+sys.argv = ["agent", "--config-file", "/dev/null", "--once", "--adopt", "--mode", "observe"]
+assert main() == 1
+gc.collect()
+assert all(loaded) and loaded, loaded
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_closed_stdout_is_no_error(monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "argv", ["agent", "--version"])

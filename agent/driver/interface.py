@@ -7,6 +7,7 @@ are declared by implementing the small protocols below it. Drivers are found by 
 
 import logging
 import re
+import shutil
 from collections.abc import (
     Callable,
     Collection,
@@ -20,7 +21,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import psutil
 from oslo_config import cfg
 from stevedore import driver as stevedore_driver
 from stevedore import exception as stevedore_exception
@@ -302,7 +302,7 @@ def read_total_gib(folder: Path) -> int:
     """
     for place in (folder, *folder.parents):
         try:
-            return int(psutil.disk_usage(str(place)).total) // GIB
+            return int(shutil.disk_usage(place).total) // GIB
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

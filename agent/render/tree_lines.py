@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from agent.model.inventory import Record, completed, without_empty
 from agent.model.names import ProviderUuid, number_of, printable
@@ -15,7 +16,6 @@ from agent.render.look import (
     cell_len,
     escape_text,
     wrap_line,
-    wrap_text,
 )
 
 HEADINGS = ("on record", "in Placement", "total", "reserved", "ratio")
@@ -239,8 +239,7 @@ def _tokens(body: str, title: str, tokens: Sequence[str], look: Look) -> list[Te
     if not tokens:
         return []
     room = max(look.wrap_at - cell_len(body) - len(title), LEAST_WIDTH)
-    lines = wrap_text(escape_text("  ".join(tokens)), room)
+    # Not by rich, which takes long to load, and which only text that may be wide needs.
+    lines = wrap(printable("  ".join(tokens)), room, break_on_hyphens=False)
     titles = [title] + [" " * len(title)] * (len(lines) - 1)
-    return [
-        Text(body + before + line.plain, "dim") for before, line in zip(titles, lines, strict=True)
-    ]
+    return [Text(body + before + line, "dim") for before, line in zip(titles, lines, strict=True)]

@@ -4,10 +4,11 @@ servers, and the ownership journals.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.json import Decoder, Encoder
 from sqlalchemy import Connection, Insert, Table, exists, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from agent.errors import RecordConflict
 from agent.model.inventory import Number, Resources
@@ -32,11 +33,17 @@ from agent.store.tables import (
 
 def _insert_or_update(connection: Connection, table: Table) -> Insert:
     """Return a statement that inserts a row or replaces the one with its key."""
-    server = connection.dialect.name == "postgresql"
-    statement = postgresql.insert(table) if server else sqlite.insert(table)
+    insert_into: Any = sqlite.insert
+    if connection.dialect.name == "postgresql":
+        # Imported here, because few stores are on a server, and it takes long.
+        from sqlalchemy.dialects import postgresql
+
+        insert_into = postgresql.insert
+    statement = insert_into(table)
     keys = [column.name for column in table.primary_key]
     values = {name: statement.excluded[name] for name in table.c.keys() if name not in keys}  # noqa: SIM118 - of columns
-    return statement.on_conflict_do_update(index_elements=keys, set_=values)
+    found: Insert = statement.on_conflict_do_update(index_elements=keys, set_=values)
+    return found
 
 
 # --- views of trees -------------------------------------------------------------------------------

@@ -96,7 +96,7 @@ def _partial_index(
     name: str, *columns: ColumnElement[Any], where: TextClause, unique: bool = False
 ) -> None:
     """Define an index of the rows that meet a condition."""
-    Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+    Index(name, *columns, unique=unique, sqlite_where=where)
 
 
 _partial_index(
@@ -235,9 +235,19 @@ def create_tables(engine: Engine, location: Location | None = None) -> None:
     with writer(engine).begin() as connection:
         _lock(connection)
         if location is None or not _has_tables(connection, location):
+            if connection.dialect.name == "postgresql":
+                _tell_server_of_partial_indexes()
             METADATA.create_all(connection)
             VERSIONS.create(connection)
             connection.execute(insert(VERSIONS).values(version_num=VERSION))
+
+
+def _tell_server_of_partial_indexes() -> None:
+    # Only now, because SQLAlchemy loads all that it has for a database that is named.
+    for table in METADATA.tables.values():
+        for index in table.indexes:
+            where = index.dialect_options["sqlite"]["where"]
+            index.dialect_options["postgresql"]["where"] = where
 
 
 def _lock(connection: Connection, *, shared: bool = False) -> None:

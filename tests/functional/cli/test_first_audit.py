@@ -55,6 +55,39 @@ def test_a_later_change_is_told_by_itself(agent: AgentHere, http_placement: Http
     assert line.startswith("~ node-a inventory: VCPU ratio 4.0 → 8.0")
 
 
+# What an audit over HTTP with the store in a file needs nothing of: terminals, the databases of
+# other stores and of the embedded Placement, the local API, figures of the host.
+HEAVY = (
+    "agent.api.local_api",
+    "alembic",
+    "falcon",
+    "placement",
+    "psutil",
+    "rich.console",
+    "sqlalchemy.dialects.postgresql",
+    "sqlalchemy.orm",
+    "waitress",
+)
+
+
+def test_an_audit_loads_nothing_that_only_terminals_and_other_work_need(agent: AgentHere) -> None:
+    assert agent.run("--once").code == 0
+    script = f"""
+import sys
+from agent.cli.main import run
+code = run(sys.argv[1:])
+sys.exit(code or str([name for name in {HEAVY} if name in sys.modules] or ""))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, "--config-file", str(agent.config_file), "--once"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 node (1 in-sync)" in done.stdout
+    assert done.stderr.strip() == ""
+
+
 def test_what_was_meant_comes_first(agent: AgentHere) -> None:
     result = agent.run("staus")
     assert result.code == 64

@@ -256,19 +256,13 @@ def _error(spec: DeviceSpec, what: str, remedy: str) -> ConfigError:
 
 def device_rows(
     node: ProviderUuid, present: PresentDevices, specs: Sequence[DeviceSpec]
-) -> tuple[DeviceRecord, ...]:
-    """Return a free record for each device that ``specs`` offer, by address.
+) -> Iterator[DeviceRecord]:
+    """Yield a free record for each device that ``specs`` offer, by address.
 
     All functions of the same card get a record too, so that a function is not given away while
     another one of its card is in use.
     """
     offered = {match.device.address: match for match in match_devices(present, specs)}
-    return tuple(_rows(node, present, offered))
-
-
-def _rows(
-    node: ProviderUuid, present: PresentDevices, offered: Mapping[PciAddress, Matched]
-) -> Iterator[DeviceRecord]:
     for device in present:
         match = offered.get(device.address)
         if match is not None:
@@ -350,7 +344,7 @@ class PciSettings:
         devices completely, which is not the same as none.
         """
         return (
-            device_rows(node, PresentDevices.of(facts.pci or ()), self.specs)
+            tuple(device_rows(node, PresentDevices.of(facts.pci or ()), self.specs))
             if facts.complete("pci")
             else None
         )

@@ -3,7 +3,7 @@ as a whole, so that all errors are reported at once.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.driver.interface import HostContext, shared_cpu_warnings
@@ -113,17 +113,6 @@ def _check_names(machines: Collection[tuple[NodeReader, DescribedFacts]]) -> Non
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class _FileRead:
-    """The file as last read."""
-
-    content: bytes
-    good: HostFile
-    """The last version without errors."""
-    errors: tuple[ConfigError, ...] = ()
-    """What is wrong with the present version."""
-
-
 class FileDriver(ShapesOutright, BaseDriver):
     """The nodes of ``[fake] host_file``.
 
@@ -132,7 +121,12 @@ class FileDriver(ShapesOutright, BaseDriver):
     """
 
     _path: Path
-    _reading: _FileRead
+    _content: bytes
+    """As last read."""
+    _good: HostFile
+    """The last version without errors."""
+    _errors: tuple[ConfigError, ...] = ()
+    """What is wrong with the content as last read."""
 
     def check(self, host: str) -> None:
         """Read the file.
@@ -164,8 +158,8 @@ class FileDriver(ShapesOutright, BaseDriver):
         """
         super().start(host)
         self._path = self._configured_path()
-        content = _content(self._path)
-        self._reading = _FileRead(content, self._read(content))
+        self._content = _content(self._path)
+        self._good = self._read(self._content)
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - every call looks at the file
         """Return the nodes of the file, or of its last version without errors: uuid to name.
@@ -173,7 +167,8 @@ class FileDriver(ShapesOutright, BaseDriver):
         A uuid is the one in the file; else the host's identity for an only node; else as in every
         fake driver.
         """
-        file = self._latest().good
+        self._look()
+        file = self._good
         return {
             file.uuids.get(name)
             or (self.host.identity if file.single else self.node_uuid(name)): name
@@ -186,21 +181,23 @@ class FileDriver(ShapesOutright, BaseDriver):
         :raises ConfigErrors: what is wrong with the file.
         :raises DriverError: there is no such node in it.
         """
-        file = self._require_valid()
-        if name not in file.machines:
+        ConfigErrors.raise_if_any(self._look())
+        if name not in self._good.machines:
             raise unknown_node(name)
-        return file.machines[name].snapshot(name)
+        return self._good.machines[name].snapshot(name)
 
     def is_node_deleted(self, name: str) -> bool:
         """Whether the file, as it is now, lacks the node.
 
         :raises ConfigErrors: the file has errors, so this is unknown.
         """
-        return name not in self._require_valid().machines
+        ConfigErrors.raise_if_any(self._look())
+        return name not in self._good.machines
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
         """Return the capabilities of the file."""
-        return self._latest().good.capabilities
+        self._look()
+        return self._good.capabilities
 
     def _configured_path(self) -> Path:
         if not self.conf.fake.host_file:
@@ -213,33 +210,22 @@ class FileDriver(ShapesOutright, BaseDriver):
     def _read(self, content: bytes) -> HostFile:
         return read_host_file(content, printable(str(self._path)), self.host.name)
 
-    def _latest(self) -> _FileRead:
-        """Return the file as it is now. Contents are compared, because two edits within one tick
-        have the same time stamp.
+    def _look(self) -> tuple[ConfigError, ...]:
+        """Take up the file as it is now, and return what is wrong with it. Contents are compared,
+        because two edits within one tick have the same time stamp.
         """
-        before = self._reading
         try:
             content = _content(self._path)
         except ConfigErrors as error:
-            return replace(before, errors=error.errors)
-        if content == before.content:
-            return before
-        try:
-            now = _FileRead(content, self._read(content))
-        except ConfigErrors as error:
-            now = _FileRead(content, before.good, error.errors)
-        self._reading = now
-        return now
-
-    def _require_valid(self) -> HostFile:
-        """Return the file as it is now.
-
-        :raises ConfigErrors: what is wrong with it.
-        """
-        latest = self._latest()
-        if latest.errors:
-            raise ConfigErrors(latest.errors)
-        return latest.good
+            return error.errors
+        if content != self._content:
+            self._errors = ()
+            try:
+                self._good = self._read(content)
+            except ConfigErrors as error:
+                self._errors = error.errors
+            self._content = content
+        return self._errors
 
 
 def _content(path: Path) -> bytes:

@@ -1,11 +1,9 @@
 """Output to stdout and stderr. stdout gets the report and nothing else: at most one document."""
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, TextIO
 
 from agent.cli.command import Options
@@ -13,34 +11,25 @@ from agent.errors import OutputFailed
 from agent.model.finding import DONE, Problem
 from agent.render.document import dumps, yaml_dumps
 from agent.render.look import look_of
-from agent.render.problem_lines import render_problems
+from agent.render.problem_lines import name_program, render_problems
 
-_COMMAND = ContextVar("command", default="agent")
-"""The agent's command with the options by which this run found its configuration and store."""
 _PLACES = {("store", "path"), ("api", "socket")}
-# A command of a remedy is alone on its line, behind an arrow at most, or reads from a pipe.
-_PRINTED = re.compile(r"^((?:[ →>-]|\x1b\[[0-9;]*m)*|.* \| )agent (?=[a-z-])", re.MULTILINE)
 
 
 def name_options(options: Options) -> None:
-    """Have every command that text names from now on find what this run finds."""
+    """Have every command of a remedy from now on find what this run finds."""
     words = ["agent"]
     for source in options.sources:
         words += ["--config-dir" if source.is_folder else "--config-file", str(source.path)]
     for override in options.overrides:
         if (override.group, override.name) in _PLACES:
             words += [f"--{override.group}-{override.name}", str(override.value)]
-    _COMMAND.set(shlex.join(words))
-
-
-def _with_options(text: str) -> str:
-    command = _COMMAND.get()
-    return _PRINTED.sub(lambda found: f"{found[1]}{command} ", text)
+    name_program(shlex.join(words))
 
 
 def write_document(document: Mapping[str, Any], options: Options) -> None:
     """Write the document of a command as JSON, or as YAML with the same content."""
-    _write(yaml_dumps(document) if options.format == "yaml" else dumps(document))
+    write(yaml_dumps(document) if options.format == "yaml" else dumps(document))
 
 
 def answer(
@@ -57,14 +46,10 @@ def answer(
 
 def write(text: str) -> bool:
     """Write text to stdout. Characters that its encoding lacks are escaped. A closed pipe is no
-    error: return whether anybody reads. Commands of the agent get the options of this run.
+    error: return whether anybody reads.
 
     :raises OutputFailed: stdout cannot be written.
     """
-    return _write(_with_options(text))
-
-
-def _write(text: str) -> bool:
     try:
         _put(text, sys.stdout)
     except BrokenPipeError:
@@ -84,7 +69,7 @@ def write_problems(problems: Sequence[Problem], places: Sequence[str] = ()) -> N
     """
     try:
         text = render_problems(problems, look_of(sys.stderr), places)
-        _put(_with_options(text), sys.stderr)
+        _put(text, sys.stderr)
     except OSError:
         _drop(sys.stderr)
 

@@ -17,6 +17,19 @@ _COMMAND = re.compile(
     r"(?:^|(?<=: ))(?=(?:agent|chcpu|nova-manage|openstack|printf|systemctl|virsh) )"
 )
 
+_OF_THE_AGENT = re.compile(r"(^|\| |&& )agent (?=[a-z-])")
+
+
+class _Program:
+    """How remedies call the agent. Of the process, because the daemon's pages come from threads."""
+
+    words = "agent"
+
+
+def name_program(words: str) -> None:
+    """Have remedies call the agent by ``words``: those of the shell, with options."""
+    _Program.words = words
+
 
 def drift_lines(drift: Drift, look: Look, hidden: Names = NONE, names: Names = NONE) -> list[Text]:
     """Return the lines of one drift, with its remedy.
@@ -63,7 +76,7 @@ def render_problems(problems: Iterable[Problem], look: Look, places: Sequence[st
 
 def remedy_ways(remedy: str) -> list[tuple[str, str]]:
     """Return the ways of a remedy, each as its words and its command; either may be empty. One
-    without commands is one way.
+    without commands is one way. Commands of the agent are as ``name_program`` was told.
     """
     ways = _WAY.findall(remedy := printable(remedy))
     if not any(map(_COMMAND.search, ways)):
@@ -73,7 +86,10 @@ def remedy_ways(remedy: str) -> list[tuple[str, str]]:
 
 def _words_and_command(way: str) -> tuple[str, str]:
     words, *command = _COMMAND.split(way, maxsplit=1)
-    return (words.rstrip(), command[0]) if command else (words, "")
+    if not command:
+        return words, ""
+    called = _OF_THE_AGENT.sub(lambda found: f"{found[1]}{_Program.words} ", command[0])
+    return words.rstrip(), called
 
 
 def remedy_lines(remedy: str, look: Look, indent: str = "  ") -> list[Text]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from agent.render.problem_lines import name_program
 from tests.support import stopped
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -117,8 +118,8 @@ class Child:
 
 @contextlib.contextmanager
 def undone() -> Iterator[None]:
-    """Inside, logging and the hook for uncaught exceptions may be changed; afterwards they are as
-    they were.
+    """Inside, logging, the hook for uncaught exceptions and how remedies call the agent may be
+    changed; afterwards they are as they were.
     """
     hook, handlers = sys.excepthook, logging.getLogger().handlers[:]
     loggers = [
@@ -134,6 +135,7 @@ def undone() -> Iterator[None]:
         yield
     finally:
         sys.excepthook = hook
+        name_program("agent")
         for handler in loggers[0].handlers:
             if handler not in handlers:
                 handler.close()

@@ -13,9 +13,11 @@ import pytest
 
 from tests.functional.cli.setups import configured, from_file, numa_host, uuids_of
 from tests.support.consumer_book import Book
+from tests.support.html_page import HtmlPage
 from tests.support.http_placement import HttpPlacement
 from tests.support.shell import Shell, command_of
 from tests.support.system import AgentHere
+from tests.support.terminal import on_a_terminal
 
 FLOATING = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11"
 MIXED = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12"
@@ -84,6 +86,27 @@ def test_a_command_as_it_is_printed_finds_what_the_run_found(
     shell.has("agent", f'exec {sys.executable} -m agent "$@"')
     shell.run(command)
     assert held(http_placement, FLOATING) == {"": {"VCPU": 2, "MEMORY_MB": 4096}}
+
+
+def test_prose_that_names_the_agent_is_no_command_at_any_width(agent: AgentHere) -> None:
+    beginnings = set[str]()
+    for columns in range(40, 64, 4):
+        shown = on_a_terminal(agent, "claim", "abort", FLOATING, COLUMNS=str(columns))
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+        beginnings |= {line.split()[0] for line in plain.splitlines()}
+        assert "no agent listens there" in " ".join(plain.split()), columns
+    assert "agent" in beginnings
+
+
+def test_the_page_shows_the_commands_that_text_shows_and_json_the_bare_ones(
+    host: AgentHere,
+) -> None:
+    whole = f"agent --config-file {host.config_file} allocation put {FLOATING} "
+    assert whole in host.run("--once", "--report", "nodes.html").stdout
+    page = HtmlPage((host.folder / "nodes.html").read_text(encoding="utf-8"))
+    assert any(whole in text for text in page.texts)
+    remedy = told(host, "missing-allocation")[FLOATING]["remedy"]
+    assert f"| agent allocation put {FLOATING} " in remedy
 
 
 @pytest.mark.parametrize(

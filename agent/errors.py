@@ -25,7 +25,12 @@ HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 OUTAGE_STATUSES = frozenset({408, 429, 502, 503, 504})
 UNCERTAIN_STATUSES = OUTAGE_STATUSES | {500}
 """Statuses that do not say what became of a write: of a failure after it, or of a proxy in front of
-Placement that has asked Placement before. Of a reshape 401 and 413 say as little.
+Placement that has asked Placement before.
+"""
+FRONT_STATUSES = frozenset({401, 413})
+"""Statuses of refusals in another form than Placement's: by what checks tokens (401, also inside
+Placement's process) and by what limits the length of a body (413). Of a reshape they say as little
+as the uncertain ones, because it may have been passed on before.
 """
 CLOSED = "closed"
 """The kind of failure of a request on a connection that the server had closed."""

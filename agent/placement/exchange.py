@@ -18,6 +18,7 @@ from retrying import RetryError, Retrying
 from agent.deadline import DeadlinePassed, held, left, within
 from agent.errors import (
     CLOSED,
+    FRONT_STATUSES,
     OUTAGE_STATUSES,
     GenerationConflict,
     ObservesOnly,
@@ -45,9 +46,6 @@ TOO_LONG = frozenset({414, 431})
 UNCLEAR = TOO_LONG | OUTAGE_STATUSES | {400, 500}
 # Bytes of an address that every server answers.
 SHORT_PATH = 1000
-# The statuses of refusals in another form than Placement's: by what checks tokens (401, also inside
-# Placement's process) and by what limits the length of a body (413).
-REFUSED_BEFORE_PLACEMENT = frozenset({401, 413})
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -122,11 +120,7 @@ class Exchange:
                 self.transport.renew_catalog()
             line = f"{answer.line} {self._trace(answer.request_id)}"
             outages.record_failure(f"status {answer.status}", line, self.request_id)
-        elif (
-            400 <= answer.status < 500
-            and not answer.own
-            and answer.status not in REFUSED_BEFORE_PLACEMENT
-        ):
+        elif 400 <= answer.status < 500 and not answer.own and answer.status not in FRONT_STATUSES:
             raise self.foreign_answer(answer)
         elif answer.status != 200:
             outages.record_answer()

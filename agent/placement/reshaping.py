@@ -11,6 +11,7 @@ from typing import Any
 
 from agent.errors import (
     DRIVER_FAULT,
+    FRONT_STATUSES,
     INVENTORY_IN_USE,
     GenerationConflict,
     PlacementError,
@@ -25,6 +26,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, name_first, number_of,
 from agent.model.operation import Reshape, SetInventory
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
+from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.sending import Attempt, not_done
 
@@ -236,8 +238,6 @@ LOG = logging.getLogger(__name__)
 
 # What refuses a request for many inventories, and not each of them.
 REFUSED_TOGETHER = (400, 403, 404, 413)
-# What stands in front of Placement may answer so after it has passed the reshape on.
-ANSWERED_IN_FRONT = (401, 413)
 # By how much a reshape raises the generation of a provider that has an inventory afterwards.
 REPLACED = 2
 
@@ -278,7 +278,7 @@ class ReshapeRequest:
     def _refused(self, refusal: PlacementRefused) -> Attempt:
         if refusal.is_outage:
             return Attempt(self.operation, error=refusal)
-        if refusal.outcome_unknown or refusal.status in ANSWERED_IN_FRONT:
+        if refusal.outcome_unknown or refusal.status in FRONT_STATUSES:
             unknown = ReshapeConflict(
                 f"it is unknown whether the reshape of {self._involved()} was applied: "
                 f"{refusal.message}",
@@ -324,10 +324,7 @@ class ReshapeRequest:
             for uuid, records in operation.inventories.items()
         }
         self.client.reshape(guarded, operation.allocations.values())
-        rows = {row.uuid: row for row in self.client.tree(self.root)}
-        # Sharing providers are roots of their own.
-        shared = (self.client.provider(uuid) for uuid in guarded.keys() - rows.keys())
-        rows |= {row.uuid: row for row in shared if row is not None}
+        rows = self._rows(guarded)
         if all(
             uuid in rows and rows[uuid].generation == generation
             for uuid, (generation, _) in guarded.items()
@@ -350,6 +347,26 @@ class ReshapeRequest:
         self._follow_named(
             {uuid: row.generation for uuid, row in rows.items() if uuid not in guarded}
         )
+
+    def _rows(self, wanted: Collection[ProviderUuid]) -> dict[ProviderUuid, Row]:
+        """Return the providers of the tree, and the others of ``wanted``, after the reshape.
+
+        :raises ReshapeConflict: the read is refused, which says nothing of the reshape.
+        """
+        try:
+            rows = {row.uuid: row for row in self.client.tree(self.root)}
+            # Sharing providers are roots of their own.
+            shared = [self.client.provider(uuid) for uuid in set(wanted) - rows.keys()]
+        except PlacementRefused as error:
+            if error.is_outage:
+                raise
+            raise ReshapeConflict(
+                f"Placement confirmed the reshape of {self._involved()}, and what it came to "
+                f"cannot be read: {error.message}",
+                error.remedy,
+                outcome_unknown=True,
+            ) from error
+        return rows | {row.uuid: row for row in shared if row is not None}
 
     def _follow_named(self, generations: Mapping[ProviderUuid, int]) -> None:
         """Update the generation of providers that are only named in allocations: a reshape raises

@@ -461,6 +461,30 @@ def test_a_reshape_whose_outcome_stays_unknown_is_told_with_the_remedy(
     assert agent.once().state == "changed"
 
 
+def test_a_read_that_is_refused_after_a_confirmed_reshape_does_not_refuse_the_node(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
+    agent = given(HELD_BY_C)
+    before = placement.dump()
+
+    def refuse_next_read(_: object) -> None:
+        placement.faults.add(faults.answer(403), method="GET", path="in_tree=")
+
+    placement.faults.add(faults.after(refuse_next_read), method="POST", path="^/reshaper")
+    report = agent.once()
+    assert (report.state, report.attempts, len(reshapes(placement))) == ("changed", 2, 1)
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(
+            placement, before, {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
+        ),
+    )
+
+
 @pytest.mark.long
 def test_a_refused_node_does_not_stay_refused_for_ever(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, clock: Clock

@@ -133,11 +133,10 @@ class RivalWriters:
 
     def _drift(self) -> Iterator[Drift]:
         by_provider: dict[ProviderUuid, list[tuple[str, _Written]]] = {}
-        for (uuid, kind, name), written in sorted(self._written.items()):
-            if written.rival:
-                by_provider.setdefault(uuid, []).append(
-                    (f"{kind} {printable(name)}".strip(), written)
-                )
+        # Chosen before they are sorted, because after a first pass all that it wrote is here.
+        rivals = [(item, written) for item, written in self._written.items() if written.rival]
+        for (uuid, kind, name), written in sorted(rivals):
+            by_provider.setdefault(uuid, []).append((f"{kind} {printable(name)}".strip(), written))
         for uuid, found in by_provider.items():
             what = name_first(
                 [f"{text} ({number_of(written.times, 'time')})" for text, written in found]

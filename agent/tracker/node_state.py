@@ -83,6 +83,18 @@ class NodeState:
             ),
         )
 
+    @property
+    def records(self) -> NodeRecords:
+        """The records, without those that are damaged."""
+        return NodeRecords(
+            self.node,
+            tuple(sorted(self.claims.values(), key=attrgetter("created_at", "id"))),
+            tuple(sorted(self.instances.values(), key=attrgetter("created_at", "uuid"))),
+            tuple(sorted(self.migrations.values(), key=attrgetter("created_at", "uuid"))),
+            tuple(device for _, device in sorted(self.devices.items())),
+            tuple(unit for _, unit in sorted(self.units.items())),
+        )
+
     def on(self, host: HostCapacity) -> Self:
         """Return the state of the same records on other facts of the host."""
         host = host.without_orphans([claim.instance for claim in self.claims.values()])

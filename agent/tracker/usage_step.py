@@ -324,7 +324,10 @@ class UsageStep:
             now, shown = self._clock(), self._observe(node, facts, present)
             lease = None if unread else reading.lease(node)
             former = self._former_records(reading, node, facts.name, shown.domains or ())
-            stored, changes = self._read_records(reading, node, facts, former, lease, unread=unread)
+            in_memory = entry.state if former is None else None
+            stored, changes = self._read_records(
+                reading, node, facts, former, lease, in_memory, unread=unread
+            )
             created = stored.node.version == 0
             claims, devices = on_present_cells(stored.claims, stored.devices, facts.numa)
             records = replace(stored, claims=claims, devices=devices)
@@ -403,11 +406,13 @@ class UsageStep:
         facts: HostFacts,
         former: ComputeNode | None,
         lease: Lease | None,
+        known: NodeState | None,
         *,
         unread: bool,
     ) -> tuple[NodeRecords, RecordChanges]:
         """Return the node's records with its own record brought up to date, and the changes for
-        that. ``former``: the record of the node whose records this one gets.
+        that. ``former``: the record of the node whose records this one gets. ``known``: the node's
+        state in memory.
         """
         agent, policy, now = self._settings.agent, self._settings.policy, self._clock()
         before = namesake = None
@@ -417,7 +422,9 @@ class UsageStep:
                 namesake = reading.node_named(agent.host, facts.name)
         leased = lease_changes(lease, before.host if before else None, node, agent, now)
         record, changes = node_record(before, namesake, node, facts, agent, policy, now)
-        records = reading.load(former.uuid if former else node) if before else None
+        records = _records_in_memory(reading, known, facts) if before else None
+        if records is None and before:
+            records = reading.load(former.uuid if former else node)
         if records is not None and former is not None:
             records = records.with_uuid(node)
         return replace(records or NodeRecords(record), node=record), leased + changes
@@ -442,6 +449,23 @@ class UsageStep:
             units,
             facts.domains if facts.complete("domains") else None,
         )
+
+
+def _records_in_memory(
+    reading: RecordReader, known: NodeState | None, facts: HostFacts
+) -> NodeRecords | None:
+    """Return the records of the state in memory if the store has the same: reading thousands of
+    them would keep the node's claims waiting. None if they have to be read.
+    """
+    if known is None or known.damaged or known.migrations:
+        return None
+    # In memory the cells of such hosts are others than in the store.
+    if facts.numa is not None and facts.numa.shared_by:
+        return None
+    node = known.node
+    if reading.quiet_versions([node.uuid]).get(node.uuid) != node.version:
+        return None
+    return known.records
 
 
 def _on_other_cells(

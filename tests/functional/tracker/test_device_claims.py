@@ -236,8 +236,9 @@ def test_the_devices_of_a_guest_that_is_not_here_are_freed(hp: Host, hb: Host) -
     attach(hp, "g1", "V1")
     found = hp.instance("g1")
     assert found is not None
+    gone = replace(found, host=hb.name, node=hb.node)
     with hp.records.transaction([hp.node]) as transaction:
-        transaction.write(RecordChanges(instances=(replace(found, host=hb.name, node=hb.node),)))
+        transaction.write(RecordChanges(instances=(gone,), also_on=(hp.node,)))
     hp.audit()
     assert held(hp) == {}
     assert free(hp) == {"G0", "G1", "P0", *VFS}

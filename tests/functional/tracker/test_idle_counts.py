@@ -8,12 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from agent.errors import StoreError
 from agent.model.claim import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import RecordChanges
 from agent.model.provider_tree import ProviderTree
+from agent.store.tables import CLAIM
 from agent.tracker.errors import NodeHeldElsewhere
 from tests.support.tracking import F1, Host, World, guest, uuid_of
 
@@ -63,6 +65,20 @@ def test_a_change_by_this_process_is_counted(counted):
 
     assert counted.audit().usage.vcpus_used == 3
     assert counted.records.transactions > 1
+
+
+def test_what_this_process_changed_is_counted_without_reading_all_claims(counted, world):
+    counted.claim("another", F1)
+    statements: list[str] = []
+    event.listen(
+        world.store._engine,
+        "before_cursor_execute",
+        lambda _connection, _cursor, statement, *_: statements.append(statement),
+    )
+
+    assert counted.audit().usage.vcpus_used == 3
+    assert statements
+    assert not [one for one in statements if f"FROM {CLAIM.name}" in one]
 
 
 def test_a_claim_whose_guest_has_not_come_is_counted_again_when_its_build_is_overdue(world):

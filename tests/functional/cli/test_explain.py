@@ -16,7 +16,7 @@ from tests.support.system import AgentHere, Result
 PAGE = (CHECKOUT / "docs" / "explain.md").read_text(encoding="utf-8")
 CASES = dict(
     re.findall(
-        r"^### (.+)\n(?:[^#`]*\n)?(?:<!--.*-->\n)?```\n\$ ((?:.+\n)+)```", PAGE, re.MULTILINE
+        r"^### (.+)\n(?:[^#\n]*\n)*?(?:<!--.*-->\n)?```\n\$ ((?:.+\n)+)```", PAGE, re.MULTILINE
     )
 )
 FIRST, SECOND = (

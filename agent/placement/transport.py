@@ -282,7 +282,8 @@ def uses_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:
     embedded = not configured if backend == "auto" else bool(backend == "embedded")
     if embedded and only_observes(conf):
         raise ConfigError(
-            "[DEFAULT] mode = observe with the embedded Placement: nothing is there to be observed",
+            "--observe, or [DEFAULT] mode = observe, with the embedded Placement: nothing is there "
+            "to be observed",
             "give the [placement] section of nova-compute: --config-file /etc/nova/nova.conf",
         )
     if embedded and backend == "auto" and daemon:

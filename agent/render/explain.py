@@ -23,7 +23,7 @@ from agent.model.topology import format_cpu_list
 from agent.placement.allocations.candidates import CandidateQuery
 from agent.render.document import error_rows
 from agent.render.look import Look, Text, escape_text, table_lines, to_string, wrap_line
-from agent.render.problem_lines import error_lines
+from agent.render.problem_lines import command_line, error_lines
 
 SCHEMA = "compute-node-agent/explain/1"
 CELLS = (
@@ -227,7 +227,9 @@ def _node_lines(node: NodeExplanation, look: Look, *, here: bool) -> Iterator[Te
             yield from _item(_suggestion_text(suggestion), look)
     if node.pending:
         what = f"{number_of(node.pending, 'change')} of the tree not in Placement yet"
-        yield from wrap_line(Text(f"  {what}, see agent --once --dry-run", "yellow"), look)
+        yield from wrap_line(
+            Text(f"  {what}, see {command_line('agent --once --dry-run')}", "yellow"), look
+        )
     yield from error_lines(node.problems, look)
 
 

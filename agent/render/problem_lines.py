@@ -88,8 +88,12 @@ def _words_and_command(way: str) -> tuple[str, str]:
     words, *command = _COMMAND.split(way, maxsplit=1)
     if not command:
         return words, ""
-    called = _OF_THE_AGENT.sub(lambda found: f"{found[1]}{_Program.words} ", command[0])
-    return words.rstrip(), called
+    return words.rstrip(), command_line(command[0])
+
+
+def command_line(command: str) -> str:
+    """Return a command for the shell, with the agent called as ``name_program`` was told."""
+    return _OF_THE_AGENT.sub(lambda found: f"{found[1]}{_Program.words} ", command)
 
 
 def remedy_lines(remedy: str, look: Look, indent: str = "  ") -> list[Text]:

@@ -16,7 +16,7 @@ from agent.render.look import (
     to_string,
     wrap_line,
 )
-from agent.render.problem_lines import drift_lines, error_lines
+from agent.render.problem_lines import command_line, drift_lines, error_lines
 
 Document = Mapping[str, Any]
 
@@ -131,7 +131,8 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
             )
             lines += wrap_line(escape_text(f"  {known}", "dim"), look)
         if node["drift"] is None:
-            lines += [Text("  unknown: only an audit finds it: agent --once --dry-run", "yellow")]
+            way = command_line("agent --once --dry-run")
+            lines += [Text(f"  unknown: only an audit finds it: {way}", "yellow")]
             continue
         found = [
             Drift(

@@ -17,6 +17,7 @@ from agent.render.look import (
     escape_text,
     wrap_line,
 )
+from agent.render.problem_lines import command_line
 
 HEADINGS = ("on record", "in Placement", "total", "reserved", "ratio")
 USED = 2
@@ -29,7 +30,7 @@ NO_FIGURE, NO_FIGURES = (
     "the records do not say how much of it is used",
     "the records do not say what is used here",
 )
-WAY_TO_ASK = "agent --once --with-usages"
+WAY_TO_ASK = "agent --once --dry-run --with-usages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +106,9 @@ def used_legend(rows: Sequence[Sequence[str]]) -> str:
         parts.append(f"{NONE_ON_RECORD}: {NO_FIGURE}")
     if NOT_ASKED in counted:
         of_all = set(counted) == {NOT_ASKED}
-        parts.append(
-            f"Placement was not asked {'' if of_all else 'everywhere '}what is used: {WAY_TO_ASK}"
-        )
+        where = "" if of_all else "everywhere "
+        way = command_line(WAY_TO_ASK)
+        parts.append(f"Placement was not asked {where}what is used: {way}")
     return "; ".join(parts)
 
 

@@ -18,6 +18,7 @@ from agent.cli.report_output import failed_run
 from agent.errors import AgentError, ConfigError
 from agent.model.finding import DONE, FAILED, Problem
 from agent.model.names import printable
+from agent.placement.transport import uses_embedded
 from agent.render.json_report import report_document
 
 SCHEMA = "compute-node-agent/config-check/1"
@@ -50,6 +51,7 @@ def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
     )
     warnings = [*map(str, unknown), *exposures(read.conf)]
     warnings += found.components.warnings if found and found.components else ()
+    warnings += _daemon_warnings(read.conf) if not errors else ()
     problems = [Problem(error.code, error.message, error.remedy) for error in errors]
     code = FAILED if problems else DONE
     found_rows = [_row("error", error, _place(error, read.conf)) for error in errors]
@@ -90,6 +92,19 @@ def _document(
         }
     report = failed_run(options, problems, code, read.conf)
     return {**report_document(report), "files": files, "warnings": warnings, "problems": rows}
+
+
+def _daemon_warnings(conf: cfg.ConfigOpts) -> Iterator[str]:
+    """Yield what a daemon lacks, and a single audit does not."""
+    lacks = []
+    if not conf.compute_driver:
+        lacks.append("[DEFAULT] compute_driver, unless libvirt answers")
+    try:
+        uses_embedded(conf, daemon=True)
+    except ConfigError as error:
+        lacks.append(f"credentials: {error.message}")
+    if lacks:
+        yield f"enough for agent --once; the daemon needs {'; '.join(lacks)}"
 
 
 def _folder_errors(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:

@@ -441,6 +441,19 @@ def test_the_store_is_made_and_brought_up_to_date(
     assert http_placement.count("POST") == 5
 
 
+def test_a_check_says_what_a_daemon_lacks_that_a_single_audit_does_not(
+    agent: AgentHere,
+) -> None:
+    agent.config_file.write_text(f"[store]\npath = {agent.store}\n")
+    checked = agent.run("config", "check")
+    assert checked.code == 0
+    assert (
+        "warning: enough for agent --once; the daemon needs [DEFAULT] compute_driver"
+        in checked.stdout
+    )
+    assert "credentials: no credentials in section [placement]" in checked.stdout
+
+
 def test_a_configuration_that_is_right(agent: AgentHere, http_placement: HttpPlacement) -> None:
     text = agent.run("config", "check")
     assert (text.code, text.stdout) == (0, f"nothing wrong in {agent.config_file}\n")

@@ -78,7 +78,7 @@ def test_the_mediated_devices_of_guests_are_on_record(
 def test_a_placement_that_was_not_asked_is_told_and_the_command_asks_it(agent: AgentHere) -> None:
     legend = (
         "the records do not say what is used here; Placement was not asked what is used: "
-        "agent --once --with-usages"
+        f"agent --config-file {agent.config_file} --once --dry-run --with-usages"
     )
     assert legend in agent.run("--once", "--dry-run").stdout
     assert agent.run("--once").code == 0

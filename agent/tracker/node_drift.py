@@ -139,8 +139,8 @@ def _moved_drift(
     yield Drift(
         "guest-conflict",
         "warning",
-        "the hardware changed under guests on record: "
-        f"{name_first(parts, separator='; ')}; guests: {name_first(guests)}",
+        f"the hardware changed under {name_first([f'instance {guest}' for guest in guests])}: "
+        f"{name_first(parts, separator='; ')}",
         MOVED_REMEDY,
         held[0].node,
         guests[0] if len(guests) == 1 else None,

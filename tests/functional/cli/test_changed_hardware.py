@@ -156,8 +156,8 @@ def test_cells_that_a_setting_of_the_firmware_numbers_otherwise(
         until(lambda: ready(client), lambda: service)
         told = {one["kind"]: one for one in client.node(ROOT)["drift"]}
         assert told["guest-conflict"]["detail"] == (
-            "the hardware changed under guests on record: CPUs 8-9 of cell 1 are on "
-            f"cell 4; the host has no cell 1; guests: {guest('g1')}"
+            f"the hardware changed under instance {guest('g1')}: CPUs 8-9 of cell 1 are on "
+            "cell 4; the host has no cell 1"
         )
         assert "agent guests import" in told["guest-conflict"]["remedy"]
         # The cell that is gone is not offered any more, and the new one is.
@@ -233,8 +233,8 @@ def test_pci_buses_that_a_new_card_numbers_otherwise(
         until(lambda: ready(client), lambda: service)
         told = {one["kind"]: one for one in client.node(ROOT)["drift"]}
         assert told["guest-conflict"]["detail"] == (
-            "the hardware changed under guests on record: device 0000:3b:00.0 may be at "
-            f"0000:3c:00.0 now; guests: {guest('g2')}"
+            f"the hardware changed under guest g2 ({guest('g2')}): device 0000:3b:00.0 may be at "
+            "0000:3c:00.0 now"
         )
         names = totals(http_placement, "CUSTOM_PCI_10DE_1DB4")
         assert names.pop("0000:3B:00.0") == 1, "what its guest has, and no more"

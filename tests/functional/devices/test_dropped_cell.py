@@ -93,8 +93,7 @@ def test_a_cell_that_is_gone_under_a_guest_is_kept_and_told_and_the_rest_goes_on
     assert [(one.kind, one.detail) for one in report.drift] == [
         (
             "guest-conflict",
-            "the hardware changed under guests on record: the host has no cell 1; guests: "
-            f"{guest('g2')}",
+            f"the hardware changed under instance {guest('g2')}: the host has no cell 1",
         ),
         (
             "held-device",

@@ -68,9 +68,9 @@ def test_a_guest_of_libvirt_on_hardware_that_changed_is_told_and_the_remedies_en
         operator = Operator(server.uri)
         operator.define("pinned", nova=True, more=PINNED.format(cell=1))
         detail, _ = drift(agent)["guest-conflict"]
-        assert detail.endswith(
-            "CPUs 3 of cell 1 are on cell 4; the host has no cell 1; guests: "
-            f"{guest_uuid('pinned')}"
+        assert detail == (
+            f"the hardware changed under guest pinned ({guest_uuid('pinned')}): CPUs 3 of cell 1 "
+            "are on cell 4; the host has no cell 1"
         )
         refused = agent.run("guests", "import")
         assert (refused.code, "on a cell that the host does not have" in refused.stdout) == (

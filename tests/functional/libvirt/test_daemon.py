@@ -2,6 +2,7 @@
 outlives what happens to libvirtd.
 """
 
+import subprocess
 import time
 
 import pytest
@@ -53,6 +54,37 @@ def test_guests_that_come_and_go_are_seen_within_seconds_without_a_periodic_audi
         code, seconds = daemon.service.stop()
         assert (code, seconds < STOP) == (0, True)
     assert "Traceback" not in daemon.service.log
+
+
+def test_a_guest_of_a_deleted_instance_goes_by_the_command_that_the_drift_names(
+    host, libvirtd, operator
+):
+    uuid = guest_uuid("left")
+    operator.start("left", paused=True, nova=True)
+    daemon = host(-1)
+    with daemon.service.running():
+        until(daemon.ready, lambda: daemon.service)
+        assert daemon.command.run("guests", "import").code == 0
+        daemon.client.update_instance(
+            uuid, daemon.client.instance(uuid)["version"], {"deleted": True}
+        )
+        # What the hypervisor shows is believed once it is newer than the record.
+        until(
+            lambda: daemon.client.request_audit() and told(daemon, "is deleted"),
+            daemon.drift,
+            SOON,
+        )
+        *_, remedy = told(daemon, "is deleted").split(": ")
+        assert remedy == f"virsh destroy {uuid} && virsh undefine --nvram {uuid}"
+        command = remedy.replace("virsh", f"virsh -q -c {libvirtd.uri}")
+        subprocess.run(["bash", "-c", command], check=True)
+        until(lambda: daemon.drift() == set(), daemon.drift, SOON)
+
+
+def told(daemon, what):
+    """The remedy of the drift that says so; empty if none does."""
+    drift = daemon.client.node(daemon.node["uuid"])["drift"]
+    return next((one["remedy"] for one in drift if what in one["detail"]), "")
 
 
 def test_a_libvirtd_that_hangs_leaves_the_process_at_work_and_placement_as_it_is(

@@ -90,7 +90,7 @@ def machine_of(node: Document) -> PageMachine | None:
         cell = source["numa_node"] if source["numa_node"] in here else None
         mdevs.setdefault(cell, []).append(_mdev(source, node["claims"], numbers, names))
     labels = list(names.values())
-    return PageMachine(
+    machine = PageMachine(
         cpu=_cpu_words(records["cpu"] if records is not None else None),
         cells=tuple(
             _cell(
@@ -104,6 +104,7 @@ def machine_of(node: Document) -> PageMachine | None:
         devices=(*cards.of(by_cell.get(None, [])), *mdevs.get(None, [])),
         problems=tuple(records["problems"]) if records is not None else (),
     )
+    return machine if machine.cpu or machine.cells or machine.devices or machine.problems else None
 
 
 def _holders(node: Document, numbers: Mapping[str, int]) -> dict[int, list[int]]:

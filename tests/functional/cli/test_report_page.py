@@ -49,6 +49,14 @@ def test_an_audit_writes_a_page_and_its_report_stays_as_it_is(agent):
     assert not agent.store.exists()
 
 
+def test_a_page_says_how_many_operations_an_audit_made_and_that_none_was_needed(agent):
+    made = agent.run("--once", "--format", "json", "--report", "nodes.html").json
+    count = len(made["nodes"][0]["operations"])
+    assert f"{count} operations" in read(agent).texts
+    assert agent.run("--once", "--report", "nodes.html").code == 0
+    assert "nothing to change" in read(agent).texts
+
+
 def test_the_machine_shows_who_has_which_cpu_and_device(example):
     assert example.run("--once").code == 0
     assert example.run("guests", "import").code == 0

@@ -147,7 +147,7 @@ def test_a_node_tells_what_is_used_and_what_is_wrong():
         "  a_NUMA0 VGPU           -     -     not asked           16         0    1.0",
         (
             "  -: the records do not say how much of it is used; Placement was not asked "
-            "everywhere what is used: agent --once --with-usages"
+            "everywhere what is used: agent --once --dry-run --with-usages"
         ),
         "  on record    used  total  reserved   free",
         "  CPUs            3      8         0      5",

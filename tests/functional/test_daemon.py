@@ -124,7 +124,10 @@ def test_a_killed_and_restarted_placement_is_degraded_then_ready_and_nothing_is_
         assert http_placement.dump()["providers"].keys() == before["providers"].keys()
         assert not service.said("READY", since=lost.at), "it never stopped being up"
         ended_well(service)
-    assert len(re.findall("WARNING.*cannot connect to", service.log)) == 1, service.log
+    # One line at once, and one for each ten failed passes, if Placement starts so slowly.
+    told = re.findall("WARNING.*cannot connect to.*", service.log)
+    assert [line for line in told[1:] if not line.endswith("(suppressed 9)")] == [], service.log
+    assert len(told) >= 1, service.log
 
 
 @pytest.mark.long

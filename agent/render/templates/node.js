@@ -111,7 +111,8 @@ const band = (node, prefix) => {
       node.errors.length ? [" ", element("a", { class: "severity error", href: `#${prefix}-errors` }, plural(node.errors.length, "error"))] : [],
       severities.length ? severities.map(([severity, count]) => [" ", element("a", { class: `severity ${severity}`, href: `#${prefix}-drift` },
         `drift: ${severity === "warning" ? plural(count, severity) : `${count} ${severity}`}`)]) : [" ", words("span", "", "no drift")], " ", words("span", "", "·"), " ",
-      pending ? element("a", { href: `#${prefix}-plan` }, `would change: ${plural(pending, "operation")}`) : words("span", "", "would change nothing")),
+      node.steps.length ? element("a", { href: `#${prefix}-plan` }, `${pending ? "would change: " : ""}${plural(pending || node.steps.length, "operation")}`)
+        : words("span", "", "nothing to change")),
     words("p", "dim", words("code", "", node.uuid || "uuid not known yet"), node.driver ? ` · driver ${node.driver}` : "",
       node.audited ? ` · audited ${node.audited}` : "", ` · last good audit ${node.last_good_audit || "not known"}`));
 };

@@ -12,7 +12,7 @@ from dataclasses import replace
 from agent.errors import ConfigError
 from agent.model.claim import Claim
 from agent.model.devices import DeviceRecord, PciDevice
-from agent.model.facts import CpuFacts, Domain
+from agent.model.facts import Domain, HostFacts
 from agent.model.finding import Drift
 from agent.model.host_units import UnitRecord
 from agent.model.instance import Amounts, PlacedCell
@@ -367,20 +367,19 @@ def _without(state: NodeState, held: Mapping[str, DeviceRecord], freed: RecordCh
     return replace(without, devices=devices)
 
 
-def option_errors(
-    cpu: CpuFacts | None, numa: Topology | None, domains: Iterable[Domain], policy: HostPolicy
-) -> Iterator[ConfigError]:
-    """Yield an error for each option that names CPUs or cells which the host does not have. None:
-    the driver did not report them completely.
+def option_errors(facts: HostFacts, policy: HostPolicy) -> Iterator[ConfigError]:
+    """Yield an error for each option that names CPUs or cells which the host does not have, as far
+    as the driver reported them completely.
 
     Only checked at the start, because CPUs and cells that the host loses later are just not offered
     any more.
     """
+    cpu = facts.cpu if facts.complete("cpu") else None
     if cpu is not None:
-        guests = [(guest.uuid, guest.cells) for guest in domains]
+        guests = [(guest.uuid, guest.cells) for guest in facts.domains or ()]
         yield from policy.offline(cpu.online, cpu.sleeping, guests)
-        if numa is not None:
-            yield from policy.contradictions(numa, cpu.online)
+        if facts.numa is not None and facts.complete("numa"):
+            yield from policy.contradictions(facts.numa, cpu.online)
 
 
 def unreservable_pages(numa: Topology, policy: HostPolicy) -> Iterator[Drift]:

@@ -131,6 +131,18 @@ class NodeState:
             **{instance.uuid: _with_next_version(instance) for instance in changes.instances},
         }
         moves = {migration.uuid: _with_next_version(migration) for migration in changes.migrations}
+
+        # By the rule of :class:`~agent.model.node_records.NodeRecords`.
+        def is_claimed(name: ConsumerUuid) -> bool:
+            return any(name in (claim.instance, claim.migration) for claim in claims.values())
+
+        def has_instance(one: Instance) -> bool:
+            return (one.node == uuid and not one.deleted) or is_claimed(one.uuid)
+
+        def has_migration(one: Migration) -> bool:
+            ends = one.source_node, one.dest_node
+            return (not one.ended and uuid in ends) or is_claimed(one.uuid)
+
         return replace(
             self,
             node=self.node if node is None else replace(node, version=node.version + 1),
@@ -140,8 +152,8 @@ class NodeState:
             cells=cells,
             uncounted=uncounted,
             displaced=displaced,
-            instances=_instances_after(self.instances, known, concerned, uuid, claims.values()),
-            migrations=_migrations_after(self.migrations, moves, concerned, uuid, claims.values()),
+            instances=_judged_again(self.instances, known, concerned, has_instance),
+            migrations=_judged_again(self.migrations, moves, concerned, has_migration),
             devices=_changed(
                 self.devices,
                 {device.address: device for device in changes.devices if device.node == uuid},
@@ -245,42 +257,6 @@ def _changed(
     for key in gone:
         left.pop(key, None)
     return {**left, **{key: _with_next_version(record) for key, record in changes.items()}}
-
-
-def _instances_after(
-    before: Mapping[ConsumerUuid, Instance],
-    known: Mapping[ConsumerUuid, Instance],
-    concerned: Collection[ConsumerUuid | None],
-    node: ProviderUuid,
-    claims: Collection[Claim],
-) -> Mapping[ConsumerUuid, Instance]:
-    """Return the instances that belong to the node, by the rule of
-    :class:`~agent.model.node_records.NodeRecords`, see :func:`_judged_again`.
-    """
-
-    def belongs(instance: Instance) -> bool:
-        return (instance.node == node and not instance.deleted) or any(
-            claim.instance == instance.uuid for claim in claims
-        )
-
-    return _judged_again(before, known, concerned, belongs)
-
-
-def _migrations_after(
-    before: Mapping[ConsumerUuid, Migration],
-    known: Mapping[ConsumerUuid, Migration],
-    concerned: Collection[ConsumerUuid | None],
-    node: ProviderUuid,
-    claims: Collection[Claim],
-) -> Mapping[ConsumerUuid, Migration]:
-    """Return the migrations that belong to the node, as :func:`_instances_after`."""
-
-    def belongs(migration: Migration) -> bool:
-        return (
-            not migration.ended and node in (migration.source_node, migration.dest_node)
-        ) or any(claim.migration == migration.uuid for claim in claims)
-
-    return _judged_again(before, known, concerned, belongs)
 
 
 def _judged_again(

@@ -9,9 +9,9 @@ was planned on the present versions.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Generic, TypeVar
 
 from agent.errors import RecordConflict
@@ -128,13 +128,11 @@ class OperationRunner:
         """
         nodes = self._nodes_of_target(target)
         for _ in range(ATTEMPTS):
-            with lock_nodes(self._entries, nodes) as entries:
-                planned = self._attempt(
-                    nodes,
-                    entries,
-                    partial(_planned, target, plan, nodes, entries),
-                    searches=searches,
-                )
+            try:
+                with lock_nodes(self._entries, nodes) as entries:
+                    planned = self._attempt(target, plan, nodes, entries, searches=searches)
+            except RecordConflict:
+                continue
             if isinstance(planned, PlannedOperation):
                 for uuid in planned.changes.touched & self._entries.keys():
                     self._changed(uuid)
@@ -146,9 +144,10 @@ class OperationRunner:
 
     def _attempt(
         self,
+        target: OperationTarget,
+        plan: Plan[Answer],
         nodes: frozenset[ProviderUuid],
         entries: Mapping[ProviderUuid, NodeEntry],
-        planned_on: Callable[[RecordReader], Attempted[Answer]],
         *,
         searches: bool,
     ) -> Attempted[Answer]:
@@ -157,42 +156,22 @@ class OperationRunner:
 
         :raises TrackerError: the operation is refused.
         """
-        if not searches:
-            return self._write(nodes, entries, planned_on)
-        with self._records.reading() as reading:
-            planned = planned_on(reading)
-        if not (isinstance(planned, PlannedOperation) and planned.changes):
-            return planned
-        versions, concerned = planned.versions, nodes.union(planned.versions)
-        return self._write(
-            concerned,
-            entries,
-            lambda now: planned if now.node_versions(concerned) == versions else frozenset(),
-        )
-
-    def _write(
-        self,
-        nodes: frozenset[ProviderUuid],
-        entries: Mapping[ProviderUuid, NodeEntry],
-        planned_on: Callable[[RecordReader], Attempted[Answer]],
-    ) -> Attempted[Answer]:
-        """Write in one transaction what is planned on what it reads, and apply it."""
-        try:
-            with self._records.transaction(nodes) as transaction:
-                planned = planned_on(transaction)
-                if isinstance(planned, PlannedOperation):
-                    # What belongs to no node, such as an instance that was never here, is guarded
-                    # by its own version.
-                    transaction.write(planned.changes)
-        except TrackerError:
-            raise
-        except Exception as error:
-            # The commit may have succeeded although its answer was lost.
-            for entry in entries.values():
-                entry.state = None
-            if isinstance(error, RecordConflict):
+        before: PlannedOperation[Answer] | None = None
+        if searches:
+            with self._records.reading() as reading:
+                planned = _planned(target, plan, nodes, entries, reading)
+            if not (isinstance(planned, PlannedOperation) and planned.changes):
+                return planned
+            before, nodes = planned, nodes.union(planned.versions)
+        with _forgetting(entries), self._records.transaction(nodes) as transaction:
+            if before is None:
+                planned = _planned(target, plan, nodes, entries, transaction)
+            elif transaction.node_versions(nodes) != before.versions:
                 return frozenset()
-            raise
+            if isinstance(planned, PlannedOperation):
+                # What belongs to no node, such as an instance that was never here, is guarded by
+                # its own version.
+                transaction.write(planned.changes)
         if isinstance(planned, PlannedOperation):
             for uuid, state in planned.states.items():
                 entries[uuid].state = state
@@ -308,6 +287,21 @@ class OperationRunner:
         return NodeHeldElsewhere(
             f"node {node} is managed by host {printable(found.host)}", "ask the agent of that host"
         )
+
+
+@contextmanager
+def _forgetting(entries: Mapping[ProviderUuid, NodeEntry]) -> Iterator[None]:
+    """Forget the states of the nodes if a transaction fails, because its commit may have succeeded
+    although its answer was lost.
+    """
+    try:
+        yield
+    except TrackerError:
+        raise
+    except Exception:
+        for entry in entries.values():
+            entry.state = None
+        raise
 
 
 def _planned(

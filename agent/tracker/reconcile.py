@@ -33,36 +33,34 @@ from agent.tracker.verdicts import (
 Row = TypeVar("Row", DeviceRecord, UnitRecord)
 
 
-def on_present_cells(
-    claims: tuple[Claim, ...], devices: tuple[DeviceRecord, ...], numa: Topology | None
-) -> tuple[tuple[Claim, ...], tuple[DeviceRecord, ...]]:
-    """Return the claims and devices with all of them on cell 0, if that is all of the host because
+def _on_present_cells(records: NodeRecords, numa: Topology | None) -> NodeRecords:
+    """Return the records with all claims and devices on cell 0, if that is all of the host because
     its NUMA nodes share CPUs: records of earlier times have the nodes.
     """
     if numa is None or not numa.shared_by:
-        return claims, devices
-    return tuple(
-        replace(
-            claim,
-            cells=tuple(
-                replace(placed, host_cell=numa.cell_of(placed.host_cell)) for placed in claim.cells
-            ),
-        )
-        for claim in claims
-    ), tuple(
-        device if device.numa_node is None else replace(device, numa_node=0) for device in devices
+        return records
+    claims = (
+        replace(claim, cells=tuple(replace(placed, host_cell=0) for placed in claim.cells))
+        for claim in records.claims
     )
+    devices = (
+        device if device.numa_node is None else replace(device, numa_node=0)
+        for device in records.devices
+    )
+    return replace(records, claims=tuple(claims), devices=tuple(devices))
 
 
 def sync_devices(
     rows: Iterable[DeviceRecord],
+    before: Iterable[DeviceRecord],
     shown: Iterable[DeviceRecord] | None,
     holders: Collection[str],
     unreadable: Collection[str],
 ) -> RecordChanges:
-    """Return the changes that bring the device rows in line with the host. ``shown``: the devices
-    of the host, None if it did not report any. ``holders``: the claims that may hold devices.
-    ``unreadable``: the keys of rows that are left alone and not created a second time.
+    """Return the changes that bring the device rows in line with the host. ``before``: the rows as
+    they are stored. ``shown``: the devices of the host, None if it did not report any. ``holders``:
+    the claims that may hold devices. ``unreadable``: the keys of rows that are left alone and not
+    created a second time.
     """
     kept = [_without_ghost(row, holders, free_device) for row in rows]
     if shown is not None:
@@ -80,7 +78,7 @@ def sync_devices(
         ]
     changed, dropped = _compare_rows(
         kept,
-        {row.address: row for row in rows},
+        {row.address: row for row in before},
         shown,
         lambda device: device.address,
         _describe_device,
@@ -185,6 +183,7 @@ class ObservedHost:
     """The records of those domains that have no records on this node, and of the guests of the
     node's migrations.
     """
+    numa: Topology | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +211,10 @@ class Reconciliation:
 
 
 def reconcile(
-    records: NodeRecords, shown: ObservedHost, rules: ReconcileRules, now: float
+    stored: NodeRecords, shown: ObservedHost, rules: ReconcileRules, now: float
 ) -> Reconciliation:
-    """Compare a node's records with each other and with the host."""
+    """Compare a node's records, as they are ``stored``, with each other and with the host."""
+    records = _on_present_cells(stored, shown.numa)
     instances = {instance.uuid: instance for instance in records.instances}
     migrations = {migration.uuid: migration for migration in records.migrations}
     verdicts = {
@@ -231,6 +231,12 @@ def reconcile(
     verdicts |= dict(left_half_verdicts(records.claims, verdicts))
     verdicts |= dict(lone_device_verdicts(records.claims, unreadable, verdicts))
     changes = _carry_out(records.claims, verdicts, instances, migrations, now)
+    written = {claim.id for claim in changes.claims}
+    moved = [
+        claim
+        for claim, before in zip(records.claims, stored.claims, strict=True)
+        if claim != before and claim.id not in written
+    ]
     gone = {claim.id for claim in changes.claims if not claim.open}
     # What an unreadable claim holds still belongs to its guest.
     holders = {claim.id for claim in records.claims if claim.id not in gone} | unreadable
@@ -267,9 +273,16 @@ def reconcile(
         ]
     return Reconciliation(
         changes
+        + RecordChanges(claims=tuple(moved))
         + end_moves(deserted, now)
         + _fail_competing_moves(records.claims, migrations, records.node.uuid, now)
-        + sync_devices(records.devices, shown.devices, holders, records.unreadable("device"))
+        + sync_devices(
+            records.devices,
+            stored.devices,
+            shown.devices,
+            holders,
+            records.unreadable("device"),
+        )
         + sync_units(records.units, shown.units, holders, records.unreadable("unit")),
         tuple(drift),
         domains.guest_amounts(uncounted) if rules.count_orphans else {},

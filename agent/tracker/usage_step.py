@@ -4,14 +4,13 @@ functions, writes all changes in one transaction, and applies them to the state 
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from agent.errors import ConfigError, ConfigErrors, RecordConflict, StoreError
-from agent.model.claim import Claim
 from agent.model.devices import DeviceRecord
-from agent.model.facts import Domain, HostFacts
+from agent.model.facts import HostFacts
 from agent.model.finding import Drift
 from agent.model.host_units import UnitRecord
 from agent.model.names import ProviderUuid, printable
@@ -36,7 +35,6 @@ from agent.tracker.node_state import NodeState, NodeView
 from agent.tracker.reconcile import (
     ObservedHost,
     ReconcileRules,
-    on_present_cells,
     reconcile,
 )
 from agent.tracker.stored_state import (
@@ -122,24 +120,15 @@ class UsageStep:
         :raises ConfigErrors: the options contradict the host.
         :raises StoreError: the records cannot be read or written.
         """
+        policy = self._settings.policy
         if start:
             ConfigErrors.raise_if_any(
-                [
-                    *option_errors(
-                        facts.cpu if facts.complete("cpu") else None,
-                        facts.numa if facts.complete("numa") else None,
-                        facts.domains or (),
-                        self._settings.policy.host,
-                    ),
-                    *self._settings.misfits(facts),
-                ]
+                [*option_errors(facts, policy.host), *self._settings.misfits(facts)]
             )
         with self._adding:
-            entry = (
-                self._entries.setdefault(node, NodeEntry(HostCapacity()))
-                if not dry_run
-                else self._entries.get(node, NodeEntry(HostCapacity()))
-            )
+            entry = self._entries.get(node) or NodeEntry(HostCapacity())
+            if not dry_run:
+                self._entries[node] = entry
         with lock_nodes({node: entry}, [node]):
             # Older facts, unless the clock was set back.
             if entry.state is not None and facts.taken_at < entry.host.taken_at <= self._clock():
@@ -154,7 +143,6 @@ class UsageStep:
                     return again
                 # Unknown until this count has ended well.
                 entry.idle = None
-            policy = self._settings.policy
             host = host_capacity(
                 facts,
                 policy,
@@ -321,61 +309,34 @@ class UsageStep:
         unread = observes or not locked
         self._unknown.discard(node)
         with self._records.reading() if dry_run else self._records.transaction(locked) as reading:
-            now, shown = self._clock(), self._observe(node, facts, present)
-            lease = None if unread else reading.lease(node)
-            former = self._former_records(reading, node, facts.name, shown.domains or ())
-            in_memory = entry.state if former is None else None
+            now, lease = self._clock(), None if unread else reading.lease(node)
             stored, changes = self._read_records(
-                reading, node, facts, former, lease, in_memory, unread=unread
+                reading, node, facts, lease, entry.state, unread=unread
             )
-            created = stored.node.version == 0
-            claims, devices = on_present_cells(stored.claims, stored.devices, facts.numa)
-            records = replace(stored, claims=claims, devices=devices)
-            known = known_guests(claims, records.instances, records.migrations)
-            strangers = [one.uuid for one in shown.domains or () if one.uuid not in known]
-            moving = [migration.instance for migration in records.migrations]
-            if asked := [*strangers, *moving]:
-                shown = replace(shown, owners=reading.consumers(asked).instances)
-            found = reconcile(records, shown, self._settings.rules, now)
-            changes += found.changes
-            changes += RecordChanges(
-                claims=_on_other_cells(claims, stored.claims, found.changes.claims)
-            )
-            counted = NodeState.of(records, host.with_orphans(found.orphans))
-            state = counted.after(changes)
-            moved: Mapping[str, str] = {}
-            if facts.pci is not None and facts.complete("pci"):
-                there = {row.address for row in devices if row.present}
-                here = {str(device.address): device for device in facts.pci}
-                moved = moved_devices(state.devices, state.claims, here, facts.domains or (), there)
-            rows = _without_moved(changes.devices, moved, stored.devices)
-            if rows != changes.devices:
-                changes = replace(changes, devices=rows)
-                state = counted.after(changes)
+            shown = self._observe(node, facts, present, reading, stored)
+            found = reconcile(stored, shown, self._settings.rules, now)
+            counted = NodeState.of(stored, host.with_orphans(found.orphans))
+            state, changes = _with_moved_devices(counted, changes + found.changes, facts)
             state = with_counting_providers(state, facts, present, self._settings.policy)
-            state = replace(state, host=replace(state.host, moved_devices=moved))
             if changes and isinstance(reading, Transaction):
                 reading.write(changes)
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
-        taken = not observes and not is_ours(lease, agent.host, now)
         drift = (*found.drift, *drift_of_records(state, self._settings.policy.host))
-        view = replace(_view(state, drift, created), taken=taken)
+        view = replace(
+            _view(state, drift, stored.node.version == 0),
+            taken=not observes and not is_ours(lease, agent.host, now),
+        )
         if not dry_run:
-            entry.agent, entry.host, entry.state, entry.created = (
-                agent.host,
-                state.host,
-                state,
-                created,
-            )
-            overdue = self._settings.rules.stranded_after
+            entry.agent, entry.host, entry.state = agent.host, state.host, state
+            entry.created, overdue = view.created, self._settings.rules.stranded_after
             entry.idle = (
                 None if changes else IdleCount.of(view, facts, present, lease, agent, overdue, now)
             )
         return view
 
     def _former_records(
-        self, reading: RecordReader, node: ProviderUuid, name: str, domains: Iterable[Domain]
+        self, reading: RecordReader, node: ProviderUuid, facts: HostFacts
     ) -> ComputeNode | None:
         """Give the records that the host's own node has under another uuid, because the identity of
         the host was set, or nova's is read since, the present one. A dry run returns the record
@@ -384,17 +345,18 @@ class UsageStep:
         agent = self._settings.agent
         if self._settings.observes or node != agent.identity:
             return None
-        former = reading.node_named(agent.host, name)
+        former = reading.node_named(agent.host, facts.name)
         if former is None or former.deleted or former.uuid == node:
             return None
         if not isinstance(reading, Transaction):
             return former if reading.node(node) is None else None
-        running = [guest.uuid for guest in domains]
+        shown = facts.domains if facts.complete("domains") else None
+        running = [guest.uuid for guest in shown or ()]
         for guest in reading.change_uuid(former.uuid, node, running):
             LOG.warning(
                 "node %s: instance %s has a claim under either uuid of the host, or one of what "
                 "another one has: the claim of the two that runs, or is later, stays",
-                printable(name),
+                printable(facts.name),
                 guest,
             )
         return None
@@ -404,17 +366,16 @@ class UsageStep:
         reading: RecordReader,
         node: ProviderUuid,
         facts: HostFacts,
-        former: ComputeNode | None,
         lease: Lease | None,
         known: NodeState | None,
         *,
         unread: bool,
     ) -> tuple[NodeRecords, RecordChanges]:
         """Return the node's records with its own record brought up to date, and the changes for
-        that. ``former``: the record of the node whose records this one gets. ``known``: the node's
-        state in memory.
+        that. ``known``: the node's state in memory.
         """
         agent, policy, now = self._settings.agent, self._settings.policy, self._clock()
+        former = self._former_records(reading, node, facts)
         before = namesake = None
         if not unread:
             before = reading.node(node) if former is None else replace(former, uuid=node)
@@ -422,15 +383,23 @@ class UsageStep:
                 namesake = reading.node_named(agent.host, facts.name)
         leased = lease_changes(lease, before.host if before else None, node, agent, now)
         record, changes = node_record(before, namesake, node, facts, agent, policy, now)
-        records = _records_in_memory(reading, known, facts) if before else None
-        if records is None and before:
-            records = reading.load(former.uuid if former else node)
-        if records is not None and former is not None:
-            records = records.with_uuid(node)
+        records = None
+        if former is not None:
+            found = reading.load(former.uuid)
+            records = None if found is None else found.with_uuid(node)
+        elif before is not None:
+            records = _records_in_memory(reading, known) or reading.load(node)
         return replace(records or NodeRecords(record), node=record), leased + changes
 
-    def _observe(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> ObservedHost:
-        """Return what the facts show, as the reconciliation needs it."""
+    def _observe(
+        self,
+        node: ProviderUuid,
+        facts: HostFacts,
+        present: ProviderTree,
+        reading: RecordReader,
+        records: NodeRecords,
+    ) -> ObservedHost:
+        """Return what the facts show, as the reconciliation of ``records`` needs it."""
         units = None
         if facts.complete("units"):
             units = tuple(
@@ -443,24 +412,25 @@ class UsageStep:
                 )
                 for unit in facts.units or ()
             )
+        guests = facts.domains if facts.complete("domains") else None
+        known = known_guests(records.claims, records.instances, records.migrations)
+        asked = [guest.uuid for guest in guests or () if guest.uuid not in known]
+        asked += [migration.instance for migration in records.migrations]
         return ObservedHost(
             facts.taken_at,
             self._settings.devices(node, facts),
             units,
-            facts.domains if facts.complete("domains") else None,
+            guests,
+            reading.consumers(asked).instances if asked else {},
+            facts.numa,
         )
 
 
-def _records_in_memory(
-    reading: RecordReader, known: NodeState | None, facts: HostFacts
-) -> NodeRecords | None:
+def _records_in_memory(reading: RecordReader, known: NodeState | None) -> NodeRecords | None:
     """Return the records of the state in memory if the store has the same: reading thousands of
     them would keep the node's claims waiting. None if they have to be read.
     """
     if known is None or known.damaged or known.migrations:
-        return None
-    # In memory the cells of such hosts are others than in the store.
-    if facts.numa is not None and facts.numa.shared_by:
         return None
     node = known.node
     if reading.quiet_versions([node.uuid]).get(node.uuid) != node.version:
@@ -468,29 +438,27 @@ def _records_in_memory(
     return known.records
 
 
-def _on_other_cells(
-    claims: Iterable[Claim], stored: Iterable[Claim], changed: Iterable[Claim]
-) -> tuple[Claim, ...]:
-    """Return the ``claims`` that are on other cells than as ``stored``, and that are not among the
-    ``changed`` ones.
+def _with_moved_devices(
+    counted: NodeState, changes: RecordChanges, facts: HostFacts
+) -> tuple[NodeState, RecordChanges]:
+    """Return the state after ``changes``, and these, with the devices that most likely are a
+    guest's at another address: recorded as not present, so that the addresses are known as new
+    until it is settled whose devices they are.
     """
-    written = {claim.id for claim in changed}
-    return tuple(
-        claim
-        for claim, before in zip(claims, stored, strict=True)
-        if claim != before and claim.id not in written
-    )
-
-
-def _without_moved(
-    changed: Iterable[DeviceRecord], moved: Collection[str], stored: Iterable[DeviceRecord]
-) -> tuple[DeviceRecord, ...]:
-    """Return the ``changed`` devices, those at ``moved`` addresses recorded as not present, so that
-    the addresses are known as new until it is settled whose devices they are.
-    """
-    before = {row.address: row for row in stored}
-    devices = (replace(row, present=False) if row.address in moved else row for row in changed)
-    return tuple(row for row in devices if row != before.get(row.address))
+    state = counted.after(changes)
+    if facts.pci is None or not facts.complete("pci"):
+        return state, changes
+    here = {str(device.address): device for device in facts.pci}
+    there = {row.address for row in counted.devices.values() if row.present}
+    moved = moved_devices(state.devices, state.claims, here, facts.domains or (), there)
+    if moved:
+        rows = [
+            replace(row, present=False) if row.address in moved else row for row in changes.devices
+        ]
+        new = tuple(row for row in rows if row != counted.devices.get(row.address))
+        changes = replace(changes, devices=new)
+        state = counted.after(changes)
+    return replace(state, host=replace(state.host, moved_devices=moved)), changes
 
 
 def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView:

@@ -14,6 +14,7 @@ from agent.api.client import ApiClient, ApiProblem
 from tests.functional.cli.setups import (
     configured,
     held,
+    host_file,
     on,
     pinned,
     ready,
@@ -207,6 +208,30 @@ def test_a_tree_with_cells_that_share_cpus_is_reshaped_to_one_cell_and_records_f
     }
     (node,) = agent.run("--once", "--format", "json").json["nodes"]
     assert (node["state"], node["drift"]) == ("in-sync", [])
+
+
+def test_a_held_device_is_recorded_on_the_cell_that_its_guest_is_recorded_on(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = AgentHere(tmp_path / "agent")
+    compute = {**SETS, **LAYOUTS["nested"]}
+    guests = [{**pinned("g1", 1, 8, 9), "devices": ["0000:3b:00.0"]}]
+    configured(agent, http_placement, {**APART, "guests": guests}, compute=compute, pci=GPU)
+    assert (agent.run("--once").code, agent.run("guests", "import").code) == (0, 0)
+    service, client = Service(agent), ApiClient(agent.socket)
+
+    def places() -> tuple[list[int], list[int]]:
+        client.audit_report(client.request_audit(()), wait=60.0)
+        return (
+            [cell["host_cell"] for one in client.claims() for cell in one["cells"]],
+            [device["numa_node"] for device in client.devices()],
+        )
+
+    with service.running():
+        until(lambda: ready(client), lambda: service)
+        assert places() == ([1], [1])
+        host_file(agent, {**EMULATED, "guests": guests})
+        assert places() == ([0], [0])
 
 
 def test_what_one_cell_has_no_room_for_is_held_and_told(

@@ -200,8 +200,9 @@ def _device_numbers(constraint: Constraint, view: TreeView) -> Iterator[str]:
         return
     texts = [_room_text(room, 1, view) for room in rooms]
     free = sum(max(room.free, 0) for room in rooms if room.most(1))
-    wanted = f"{name}: {constraint.amount} wanted, {name_first(texts)}"
-    yield wanted + _fewer([free], constraint.amount)
+    yield f"{name}: {constraint.amount} wanted, {name_first(texts)}" + _fewer(
+        [free], constraint.amount
+    )
 
 
 def _required_numbers(name: str, group: RequestGroup, view: TreeView) -> Iterator[str]:
@@ -293,8 +294,10 @@ def smaller_claims(
             continue
         smaller = replace(flavor, vcpus=vcpus, memory_mb=memory, root_gb=disk)
         if smaller != flavor:
-            text = f"{number_of(vcpus, 'vCPU')}, {memory} MiB of memory, {disk} GiB of disk"
-            yield text, replace(claim, instance=replace(claim.instance, flavor=smaller))
+            yield (
+                f"{number_of(vcpus, 'vCPU')}, {memory} MiB of memory, {disk} GiB of disk",
+                replace(claim, instance=replace(claim.instance, flavor=smaller)),
+            )
 
 
 def largest(constraint: Constraint, view: TreeView) -> int:

@@ -140,79 +140,68 @@ class SetInventory(ProviderOperation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetTraits(ProviderOperation):
-    """Replace the traits of a provider; the new set includes the traits of other writers."""
-
-    op = "set-traits"
-    old: frozenset[str]
-    new: frozenset[str]
-
-    @property
-    def before(self) -> list[str]:
-        """The present traits, sorted."""
-        return sorted(self.old)
-
-    @property
-    def after(self) -> list[str]:
-        """The desired traits, sorted."""
-        return sorted(self.new)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetAggregates(ProviderOperation):
-    """Replace the aggregates of a provider; the new set includes the aggregates of other
+class SetNames(ProviderOperation):
+    """Replace the traits or the aggregates of a provider; the new set includes those of other
     writers.
     """
 
-    op = "set-aggregates"
     old: frozenset[str]
     new: frozenset[str]
 
     @property
     def before(self) -> list[str]:
-        """The present aggregates, sorted."""
+        """The present names, sorted."""
         return sorted(self.old)
 
     @property
     def after(self) -> list[str]:
-        """The desired aggregates, sorted."""
+        """The desired names, sorted."""
         return sorted(self.new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnsureResourceClass(Operation):
-    """Create a custom resource class unless it exists."""
+class SetTraits(SetNames):
+    """Replace the traits of a provider."""
 
-    op = "ensure-resource-class"
+    op = "set-traits"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAggregates(SetNames):
+    """Replace the aggregates of a provider."""
+
+    op = "set-aggregates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsureName(Operation):
+    """Create a custom resource class or trait unless it exists."""
+
     name: str
 
     @property
     def key(self) -> OperationKey:
-        """The kind, and the name of the class."""
+        """The kind, and the name."""
         return self.op, self.name
 
     @property
     def after(self) -> str:
-        """The class."""
+        """The name."""
         return self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnsureTrait(Operation):
+class EnsureResourceClass(EnsureName):
+    """Create a custom resource class unless it exists."""
+
+    op = "ensure-resource-class"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnsureTrait(EnsureName):
     """Create a custom trait unless it exists."""
 
     op = "ensure-trait"
-    name: str
-
-    @property
-    def key(self) -> OperationKey:
-        """The kind, and the name of the trait."""
-        return self.op, self.name
-
-    @property
-    def after(self) -> str:
-        """The trait."""
-        return self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

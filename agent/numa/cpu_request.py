@@ -230,12 +230,11 @@ def _realtime(
     text = _realtime_mask(settings)
     realtime = cpus if text is None else mask(text, "hw:cpu_realtime_mask", cpus)
     if not realtime or (realtime == cpus and emulator is None):
-        why = "some CPU has to be realtime, and some has to stay for the emulator"
         raise GuestRequestError(
             "MaskInvalid",
             "hw:cpu_realtime_mask",
             text or "not set",
-            why,
+            "some CPU has to be realtime, and some has to stay for the emulator",
             "a part of the CPUs, or an emulator policy",
         )
     return realtime

@@ -60,10 +60,10 @@ def _nameless(nodes: Mapping[str, Sequence[int]]) -> Iterator[ConfigError]:
                 "remove the comma too many",
             )
         elif not cells:
-            what = (
-                f"{_option(name)} is not set, although [neutron] physnets names {printable(name)}"
+            yield ConfigError(
+                f"{_option(name)} is not set, although [neutron] physnets names {printable(name)}",
+                "list its NUMA nodes, or remove it there",
             )
-            yield ConfigError(what, "list its NUMA nodes, or remove it there")
 
 
 def _option(name: str) -> str:

@@ -303,12 +303,11 @@ def _unset(option: str, other: str, kind: str, found: Sequence[str]) -> Iterator
     if not found:
         return
     guests = list(dict.fromkeys(found))
-    what = (
-        f"{other} is set and {option.partition(' ')[2]} is not, but there are guests with {kind} "
-        f"CPUs: {name_first(guests)}"
-    )
     yield ConfigError(
-        what,
+        (
+            f"{other} is set and {option.partition(' ')[2]} is not, but there are guests with "
+            f"{kind} CPUs: {name_first(guests)}"
+        ),
         f"set {option.partition(' ')[2]}, or move these guests away first",
         guests=tuple(guests),
     )
@@ -318,9 +317,8 @@ def _lost_cpus(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigErro
     pinnable, option = policy.pinnable or frozenset(), PIN_SET if policy.pin_set else DEDICATED
     for guest, cells in guests if pinnable else ():
         if lost := pinned_cpus(cells) - pinnable:
-            what = f"{option} lacks CPUs {format_cpu_list(lost)}, to which guest {guest} is pinned"
             yield ConfigError(
-                what,
+                f"{option} lacks CPUs {format_cpu_list(lost)}, to which guest {guest} is pinned",
                 "add them to the set, or move the guest away first; before that, what of them is "
                 f"offline: chcpu --enable {format_cpu_list(lost)}",
                 guest=guest,

@@ -96,12 +96,11 @@ def _up_to_gap(given: Mapping[str, str], name: str, nodes: int) -> Iterator[str]
 
 def _evenly(nodes: int, vcpus: int, memory_mib: int) -> Spread:
     if vcpus % nodes or memory_mib % nodes:
-        why = f"{vcpus} CPUs and {memory_mib} MiB cannot be divided by it"
         raise GuestRequestError(
             "Asymmetric",
             "hw:numa_nodes",
             nodes,
-            why,
+            f"{vcpus} CPUs and {memory_mib} MiB cannot be divided by it",
             "a divisor of both, or hw:numa_cpus.N and hw:numa_mem.N",
         )
     each = vcpus // nodes

@@ -138,13 +138,14 @@ def _check_enough(item: Item, report: bool) -> None:
     """Check that the alias says which devices it means."""
     missing = [key for key in ("vendor_id", "product_id") if key not in item.data]
     if missing and not (report and item.says("resource_class")):
-        remedy = (
-            "give vendor_id and product_id, or resource_class"
-            if report
-            else "give vendor_id and product_id"
-        )
         item.wrong(
-            " and ".join(missing), "are missing" if len(missing) > 1 else "is missing", remedy
+            " and ".join(missing),
+            "are missing" if len(missing) > 1 else "is missing",
+            (
+                "give vendor_id and product_id, or resource_class"
+                if report
+                else "give vendor_id and product_id"
+            ),
         )
 
 

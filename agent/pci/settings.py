@@ -187,12 +187,10 @@ def misfits(specs: Iterable[DeviceSpec], present: PresentDevices) -> Iterator[Co
         if not spec.remote_managed:
             continue
         if spec.devname is not None and spec.devname not in present.by_netdev:
-            what = (
-                f"remote_managed of devname {printable(spec.devname)}, which the host does not have"
-            )
             yield _error(
                 spec,
-                what,
+                f"remote_managed of devname {printable(spec.devname)}, which the host does not "
+                "have",
                 f"interfaces: {', '.join(sorted(map(printable, present.by_netdev))) or 'none'}",
             )
             continue

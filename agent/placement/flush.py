@@ -30,6 +30,7 @@ from agent.model.operation import (
     AllocationOperation,
     CreateProvider,
     DeleteProvider,
+    EnsureName,
     EnsureResourceClass,
     EnsureTrait,
     Operation,
@@ -279,13 +280,12 @@ class Flush:
             [
                 operation
                 for operation in self._left()
-                if isinstance(operation, EnsureResourceClass | EnsureTrait)
-                and operation.name in needed
+                if isinstance(operation, EnsureName) and operation.name in needed
             ],
             self._ensure,
         )
 
-    def _ensure(self, operation: EnsureResourceClass | EnsureTrait) -> Attempt:
+    def _ensure(self, operation: EnsureName) -> Attempt:
         if isinstance(operation, EnsureTrait):
             self.client.ensure_trait(operation.name)
         else:

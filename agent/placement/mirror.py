@@ -128,11 +128,14 @@ def _log_lost_root(root: Provider, own: Ownership) -> None:
         f"{kind} {printable(name_first(sorted(names)))}" for kind, names in foreign if names
     )
     if lost:
-        what = (
-            "the root %s was deleted, and with it what somebody else had put on it: %s; it "
-            "has to be put on the new one"
+        LOG.warning(
+            (
+                "the root %s was deleted, and with it what somebody else had put on it: %s; it "
+                "has to be put on the new one"
+            ),
+            printable(root.name),
+            lost,
         )
-        LOG.warning(what, printable(root.name), lost)
 
 
 def _first_names(names: Sequence[str]) -> str:
@@ -416,11 +419,13 @@ def _assemble(
         except ProviderExists as error:
             # Placement accepts a uuid as a name, but then a uuid or name in a call is ambiguous.
             wrong = tree.provider(row.uuid) if tree.exists(row.uuid) else row
-            what = (
-                f"provider {wrong.uuid} is called {printable(wrong.name)!r} in Placement: in its "
-                "tree the uuid of one provider is the name of another"
-            )
-            raise InvalidTree(what, "rename it") from error
+            raise InvalidTree(
+                (
+                    f"provider {wrong.uuid} is called {printable(wrong.name)!r} in Placement: in "
+                    "its tree the uuid of one provider is the name of another"
+                ),
+                "rename it",
+            ) from error
     return tree
 
 

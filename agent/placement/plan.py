@@ -13,6 +13,7 @@ from agent.model.names import ProviderUuid, is_custom, name_first, printable
 from agent.model.operation import (
     CreateProvider,
     DeleteProvider,
+    EnsureName,
     EnsureResourceClass,
     EnsureTrait,
     Operation,
@@ -107,15 +108,19 @@ def _misplaced(view: PlacementView, root: ProviderUuid) -> Iterator[Drift]:
     of a whole tree for the host.
     """
     if view.above is not None and view.tree.exists(root):
-        what = (
-            f"{printable(view.tree.name_of(root))} hangs under provider {view.above}, so that "
-            "nothing is scheduled to it"
+        yield Drift(
+            "identity",
+            "warning",
+            (
+                f"{printable(view.tree.name_of(root))} hangs under provider {view.above}, so that "
+                "nothing is scheduled to it"
+            ),
+            (
+                f"make it a root again: PUT /resource_providers/{root} with its name and "
+                f"parent_provider_uuid null, at microversion {REPARENT}"
+            ),
+            root,
         )
-        remedy = (
-            f"make it a root again: PUT /resource_providers/{root} with its name and "
-            f"parent_provider_uuid null, at microversion {REPARENT}"
-        )
-        yield Drift("identity", "warning", what, remedy, root)
 
 
 def depends(operation: Operation, failed: Collection[Operation], target: TargetTree) -> bool:
@@ -136,9 +141,7 @@ def depends(operation: Operation, failed: Collection[Operation], target: TargetT
         for failure in failed
         if isinstance(failure, RenameProvider | ReparentProvider)
     }
-    names = {
-        failure.name for failure in failed if isinstance(failure, EnsureResourceClass | EnsureTrait)
-    }
+    names = {failure.name for failure in failed if isinstance(failure, EnsureName)}
     if isinstance(operation, Reshape):
         named = {
             uuid for allocation in operation.allocations.values() for uuid in allocation.resources

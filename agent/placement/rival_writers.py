@@ -14,8 +14,8 @@ from agent.model.operation import (
     ProviderOperation,
     RenameProvider,
     ReparentProvider,
-    SetAggregates,
     SetInventory,
+    SetNames,
     SetTraits,
 )
 from agent.model.report import Outcome
@@ -182,7 +182,7 @@ def _items(operation: Operation) -> Iterator[tuple[Item, Hashable]]:
                     (uuid, "inventory of", name),
                     tuple(sorted(operation.new.get(name, {}).items())),
                 )
-    elif isinstance(operation, SetTraits | SetAggregates):
+    elif isinstance(operation, SetNames):
         for name in operation.old ^ operation.new:
             yield (
                 (uuid, "trait" if isinstance(operation, SetTraits) else "aggregate", name),
@@ -215,7 +215,7 @@ def _divide(operation: Operation, waiting: set[Item]) -> tuple[list[Operation], 
         kept = {name: record for name, record in operation.new.items() if name not in held}
         kept |= {name: operation.old[name] for name in held if name in operation.old}
         return ([replace(operation, new=kept)] if kept != operation.old else []), [operation]
-    if isinstance(operation, SetTraits | SetAggregates):
+    if isinstance(operation, SetNames):
         remaining = frozenset((operation.new - held) | (operation.old & held))
         return ([replace(operation, new=remaining)] if remaining != operation.old else []), [
             operation

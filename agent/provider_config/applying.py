@@ -214,25 +214,30 @@ def _conflicts(
 ) -> Iterator[ProviderConfigConflict]:
     name = printable(tree.name_of(uuid))
     if len(entries) > 1:
-        what = (
-            f"provider {name} ({uuid}) has more than one entry: {' and '.join(map(str, entries))}"
+        yield ProviderConfigConflict(
+            f"provider {name} ({uuid}) has more than one entry: {' and '.join(map(str, entries))}",
+            "keep one of them",
+            provider=uuid,
         )
-        yield ProviderConfigConflict(what, "keep one of them", provider=uuid)
     if uuid not in made:
-        what = (
-            f"{entries[0]}: provider {name} was put there by somebody else, and the agent writes "
-            "nothing on it"
+        yield ProviderConfigConflict(
+            (
+                f"{entries[0]}: provider {name} was put there by somebody else, and the agent "
+                "writes nothing on it"
+            ),
+            "remove the entry",
+            provider=uuid,
         )
-        yield ProviderConfigConflict(what, "remove the entry", provider=uuid)
         return
     for entry in entries:
         if taken := sorted(entry.inventories.keys() & made[uuid]):
-            what = (
-                f"{entry}: {', '.join(taken)} of provider {name} is what the node itself has, by "
-                "its driver or its devices"
-            )
             yield ProviderConfigConflict(
-                what, "remove it from the entry, or choose another name", provider=uuid
+                (
+                    f"{entry}: {', '.join(taken)} of provider {name} is what the node itself has, "
+                    "by its driver or its devices"
+                ),
+                "remove it from the entry, or choose another name",
+                provider=uuid,
             )
 
 

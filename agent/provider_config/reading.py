@@ -99,11 +99,18 @@ def _names(folder: Path) -> Sequence[str]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        what = (
-            f"{printable(str(folder))}: the folder of [compute] provider_config_location cannot "
-            f"be read: {error.strerror}"
-        )
-        raise ConfigErrors([ConfigError(what, READABLE, file=printable(str(folder)))]) from error
+        raise ConfigErrors(
+            [
+                ConfigError(
+                    (
+                        f"{printable(str(folder))}: the folder of [compute] "
+                        f"provider_config_location cannot be read: {error.strerror}"
+                    ),
+                    READABLE,
+                    file=printable(str(folder)),
+                )
+            ]
+        ) from error
 
 
 def _unread(path: Path) -> ConfigError:
@@ -122,8 +129,13 @@ def _repeated_entries(entries: Sequence[Entry]) -> Iterator[ConfigError]:
         if (other := first.get(entry.key)) is None:
             first[entry.key] = entry
         else:
-            what = f"there is another entry for {entry.key}, in {other.file}:{other.place}"
-            yield error_at(entry.file, entry.place, (), what, "keep one of them")
+            yield error_at(
+                entry.file,
+                entry.place,
+                (),
+                f"there is another entry for {entry.key}, in {other.file}:{other.place}",
+                "keep one of them",
+            )
 
 
 def _place(error: ConfigError) -> tuple[int, int]:
@@ -151,9 +163,13 @@ def _read_file(content: bytes, file: str) -> _ProviderFile:
         found.errors += document.errors
         newer = _is_newer(document, found.errors)
         if document.data.get("providers", []) is None:
-            what = "is empty, so that the file adds nothing"
-            remedy = "write [] for no providers, or remove the key"
-            found.warnings.append(document.error(("providers",), what, remedy))
+            found.warnings.append(
+                document.error(
+                    ("providers",),
+                    "is empty, so that the file adds nothing",
+                    "write [] for no providers, or remove the key",
+                )
+            )
             document = replace(document, data={**document.data, "providers": []})
         unknown: dict[Where, Collection[str]] = {}
         known = _known_part(SCHEMA.content, document.data, (), newer, unknown)
@@ -193,9 +209,11 @@ def _is_newer(document: Document, errors: list[ConfigError]) -> bool:
             raise document.error(WHERE, f"is {shown(text)}, not a version", QUOTED)
         major, minor = map(int, number.groups())
         if major != KNOWN[0]:
-            supported = f"supported: {KNOWN[0]}.N, known up to {KNOWN[0]}.{KNOWN[1]}"
-            what = f"is {shown(text)}, which is not supported here"
-            raise document.error(WHERE, what, supported)
+            raise document.error(
+                WHERE,
+                f"is {shown(text)}, which is not supported here",
+                f"supported: {KNOWN[0]}.N, known up to {KNOWN[0]}.{KNOWN[1]}",
+            )
         return minor > KNOWN[1]
     return False
 
@@ -242,15 +260,21 @@ def _of_unknown(
     if newer:
         known = ".".join(map(str, KNOWN))
         ignored = ", ".join(map(pointer, sorted(unknown, key=document.place))) or "nothing"
-        what = (
-            f"is {document.data['meta']['schema_version']}, newer than {known}, which is known "
-            f"here; ignored: {ignored}"
+        yield document.error(
+            WHERE,
+            (
+                f"is {document.data['meta']['schema_version']}, newer than {known}, which is known "
+                f"here; ignored: {ignored}"
+            ),
+            f"upgrade the agent, or write for {known}",
         )
-        yield document.error(WHERE, what, f"upgrade the agent, or write for {known}")
         return
     for where, known_keys in unknown.items():
-        what = "is an unknown key, and ignored with all below it"
-        yield document.error(where, what, meant(str(where[-1]), known_keys))
+        yield document.error(
+            where,
+            "is an unknown key, and ignored with all below it",
+            meant(str(where[-1]), known_keys),
+        )
 
 
 # The prefixes of names that the agent itself gives: of classes, which it derives from the host's
@@ -325,15 +349,22 @@ class _Entries:
             Entry(key, self.document.file, self.document.place(identified), inventories, traits)
         )
         if not (inventories or traits) and len(self.found.errors) == before and self.sound(where):
-            what = f"{key}: adds nothing and is left out"
-            remedy = "give it inventories or traits, or remove it"
-            self.found.warnings.append(self.document.error(where, what, remedy))
+            self.found.warnings.append(
+                self.document.error(
+                    where,
+                    f"{key}: adds nothing and is left out",
+                    "give it inventories or traits, or remove it",
+                )
+            )
 
     def key(self, data: dict[str, str], where: Where) -> Key:
         if data.get("name") == COMPUTE_NODE:
-            what = f"is {COMPUTE_NODE}, and taken as the uuid that stands for every node"
             self.found.warnings.append(
-                self.document.error((*where, "name"), what, f"write uuid: {COMPUTE_NODE}")
+                self.document.error(
+                    (*where, "name"),
+                    f"is {COMPUTE_NODE}, and taken as the uuid that stands for every node",
+                    f"write uuid: {COMPUTE_NODE}",
+                )
             )
             return Key("uuid", COMPUTE_NODE)
         if "name" in data:
@@ -353,8 +384,9 @@ class _Entries:
             here = (*where, index, name)
             if (other := first.setdefault(name, here)) is not here:
                 line = self.document.place(other).line
-                what = f"the class is here twice, first in line {line}"
-                self.wrong(here, what, "keep one of them")
+                self.wrong(
+                    here, f"the class is here twice, first in line {line}", "keep one of them"
+                )
             elif self.sound(here):
                 found[name] = completed(record)
                 for text in problems(name, found[name]):

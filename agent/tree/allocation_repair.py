@@ -146,8 +146,16 @@ def plan_repair(
         held_here = allocation.resources.get(uuid, {})
         more = amount - held_here.get(name, 0)
         if more > free.get(uuid, 0):
-            remedy = "free some of it, or correct the reserved amount"
-            left.append(mismatch(owner, provider, name, has, amount, remedy))
+            left.append(
+                mismatch(
+                    owner,
+                    provider,
+                    name,
+                    has,
+                    amount,
+                    "free some of it, or correct the reserved amount",
+                )
+            )
             continue
         free[uuid] = free.get(uuid, 0) - more
         if more:
@@ -223,8 +231,13 @@ def mismatch(
     owner: ConsumerUuid, provider: str, name: str, has: int, amount: int, remedy: str
 ) -> Drift:
     """Return the drift of an allocation that stays as it is."""
-    detail = f"instance {owner} holds {has} {name} of {printable(provider)} instead of {amount}"
-    return Drift("allocation-mismatch", "warning", detail, remedy, consumer=owner)
+    return Drift(
+        "allocation-mismatch",
+        "warning",
+        f"instance {owner} holds {has} {name} of {printable(provider)} instead of {amount}",
+        remedy,
+        consumer=owner,
+    )
 
 
 def all_wrong(

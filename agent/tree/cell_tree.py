@@ -114,11 +114,18 @@ def shape_cells(trees: NodeTrees, facts: HostFacts, cpus: Cpus | None, policy: P
     cells = facts.numa.cells if facts.numa else ()
     memory_mib = sum(cell.memory_mib for cell in cells)
     if policy.strict and cells and policy.reserved_memory_mib > memory_mib:
-        what = (
-            f"[DEFAULT] reserved_host_memory_mb: {policy.reserved_memory_mib} of MEMORY_MB "
-            f"reserved, above the {memory_mib} of the cells of {printable(name)}"
+        raise ConfigErrors(
+            [
+                ConfigError(
+                    (
+                        f"[DEFAULT] reserved_host_memory_mb: {policy.reserved_memory_mib} of "
+                        f"MEMORY_MB reserved, above the {memory_mib} of the cells of "
+                        f"{printable(name)}"
+                    ),
+                    "lower it",
+                )
+            ]
         )
-        raise ConfigErrors([ConfigError(what, "lower it")])
     root_inventory = present_root.inventory if present_root else {}
     running = (
         facts.cpu.online

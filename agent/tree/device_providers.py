@@ -293,8 +293,9 @@ def _add_offered(
     if lost and not counted and former:
         # The card has another class, or another card has the address by now. It is offered once the
         # guests of the former are gone, or on record with the address where that is.
-        waits = f"; {card.resource_class} waits until it is free"
-        return _add_held(part, name, tuple(lost), reported, waits)
+        return _add_held(
+            part, name, tuple(lost), reported, f"; {card.resource_class} waits until it is free"
+        )
     return part.with_provider(provider, *(_held_drift(name, use, reported) for use in counted))
 
 
@@ -351,15 +352,14 @@ def _raise_total(
     part: DeviceProviders, wanted: CardProvider, use: Use, uuid: ProviderUuid
 ) -> DeviceProviders:
     """Raise the total to what is used, and report drift."""
-    detail = (
-        f"{printable(wanted.name)}: {use.amount} of {wanted.resource_class} are allocated to "
-        f"{name_first(use.consumers)}, but the card has only {wanted.total}; the total stays "
-        f"at {use.amount}"
-    )
     drift = Drift(
         "held-device",
         "warning",
-        detail,
+        (
+            f"{printable(wanted.name)}: {use.amount} of {wanted.resource_class} are allocated to "
+            f"{name_first(use.consumers)}, but the card has only {wanted.total}; the total stays "
+            f"at {use.amount}"
+        ),
         f"offer the devices again in {OPTION}, or {use.ending(uuid, wanted.resource_class)}",
         uuid,
     )
@@ -368,14 +368,13 @@ def _raise_total(
 
 def _held_drift(name: str, use: DeviceUse, reported: Reported, waits: str = "") -> Drift:
     """Return the drift of a device that is not offered any more and that an instance still has."""
-    detail = (
-        f"{printable(name)}: device {use.address} is not offered any more, but instance "
-        f"{use.owner} has it; it stays counted{waits}"
-    )
     return Drift(
         "held-device",
         "warning",
-        detail,
+        (
+            f"{printable(name)}: device {use.address} is not offered any more, but instance "
+            f"{use.owner} has it; it stays counted{waits}"
+        ),
         "if it is there: offer it again in device_spec; or move the server away: openstack server "
         f"migrate {use.owner}; if the guest runs without it, have that recorded, then the next "
         "audit names what is to be given back: agent guests import",
@@ -413,13 +412,12 @@ def still_reported(reported: Reported) -> list[ConfigError]:
             for name in sorted(reported.by_name, key=lambda name: str(card_of(name, reported.root)))
         ]
     )
-    what = (
-        "[pci] report_in_placement is false, but Placement has the devices of "
-        f"{printable(reported.root)}: {names}"
-    )
     return [
         ConfigError(
-            what,
+            (
+                "[pci] report_in_placement is false, but Placement has the devices of "
+                f"{printable(reported.root)}: {names}"
+            ),
             (
                 "set it to true again, or have them removed: agent pci unreport "
                 f"{printable(reported.root)}"

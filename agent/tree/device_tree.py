@@ -139,14 +139,13 @@ def _last_parent(tree: DesiredTree, last: Provider, place: ProviderPlace) -> Pro
 
 
 def _stuck_drift(last: Provider, parent: str, belongs: str, users: Sequence[ConsumerUuid]) -> Drift:
-    detail = (
-        f"{printable(last.name)} is used by {name_first(users)} below {printable(parent)} "
-        f"and belongs below {printable(belongs)}; this Placement cannot move it"
-    )
     return Drift(
         "identity",
         "warning",
-        detail,
+        (
+            f"{printable(last.name)} is used by {name_first(users)} below {printable(parent)} "
+            f"and belongs below {printable(belongs)}; this Placement cannot move it"
+        ),
         f"upgrade Placement to {REPARENT}; or move its servers away, then the agent creates the "
         f"provider anew: {' && '.join(f'openstack server migrate {user}' for user in users)}",
         last.uuid,

@@ -296,11 +296,15 @@ def _root_inventory(
     for name, total in totals.items():
         share = shares[name]
         if total and share.reserved > total:
-            what = (
-                f"[DEFAULT] {share.option}: {share.reserved} of {name} reserved, "
-                f"above the total {total} of {printable(facts.name)}"
+            errors.append(
+                ConfigError(
+                    (
+                        f"[DEFAULT] {share.option}: {share.reserved} of {name} reserved, "
+                        f"above the total {total} of {printable(facts.name)}"
+                    ),
+                    "lower it",
+                )
             )
-            errors.append(ConfigError(what, "lower it"))
         elif total:
             ratio = share.ratio.of(before.get(name, {}).get("allocation_ratio"))
             inventory[name] = inventory_record(total, reserved=share.reserved, ratio=ratio)

@@ -141,11 +141,15 @@ def _type(conf: cfg.ConfigOpts, name: str, errors: list[ConfigError]) -> MdevTyp
         errors.append(ConfigError(f"{OPTION}: a type has no name", "remove the comma too many"))
     resource_class = section.mdev_class
     if resource_class != orc.VGPU and not is_custom(resource_class):
-        what = (
-            f"{option} mdev_class = {printable(resource_class)}: it is neither VGPU nor a custom "
-            "resource class"
+        errors.append(
+            ConfigError(
+                (
+                    f"{option} mdev_class = {printable(resource_class)}: it is neither VGPU nor a "
+                    "custom resource class"
+                ),
+                "use CUSTOM_ and A-Z, 0-9 and _, or remove it",
+            )
         )
-        errors.append(ConfigError(what, "use CUSTOM_ and A-Z, 0-9 and _, or remove it"))
     parents = frozenset(_parents(section.device_addresses, f"{option} device_addresses", errors))
     return MdevType(name, parents, resource_class, section.max_instances, section.max_per_guest)
 

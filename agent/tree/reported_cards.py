@@ -203,12 +203,15 @@ def _differences(
     for match in devices[1:]:
         if value(match) not in reported:
             reported.add(value(match))
-            what = (
-                f"{key} is {value(first)} of the first and {value(match)} of the second, but they "
-                "are virtual functions of one card"
-            )
             yield _error(
-                name, first, match, what, "set the same for all virtual functions of a card"
+                name,
+                first,
+                match,
+                (
+                    f"{key} is {value(first)} of the first and {value(match)} of the second, but "
+                    "they are virtual functions of one card"
+                ),
+                "set the same for all virtual functions of a card",
             )
 
 

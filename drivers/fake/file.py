@@ -105,11 +105,10 @@ def _check_names(machines: Collection[tuple[NodeReader, DescribedFacts]]) -> Non
             name = name_on_node(entry.name, str(node.name))
             other = owners.setdefault(name, node)
             if other is not node and name != node.name:
-                remedy = f"use {NODE} in the provider's name"
                 node.part.wrong(
                     ("providers",),
                     f"{shown(name)} is the name of a provider of the node {other.name} too",
-                    remedy,
+                    f"use {NODE} in the provider's name",
                 )
 
 

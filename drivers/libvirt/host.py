@@ -129,9 +129,9 @@ def _pool(settings: DiskSettings) -> int:
         (found,) = [pool["stats"] for pool in pools if pool["name"] == settings.pool]
         return _bytes(found)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        remedy = "see [libvirt] images_rbd_pool, and whether rbd_user may see it"
         raise DriverError(
-            printable(f"ceph df reports no size of the pool {settings.pool}"), remedy
+            printable(f"ceph df reports no size of the pool {settings.pool}"),
+            "see [libvirt] images_rbd_pool, and whether rbd_user may see it",
         ) from error
 
 

@@ -74,10 +74,10 @@ class LibvirtSettings:
         errors = []
         if (mode == "custom") != bool(options.cpu_models):
             shown = printable(", ".join(options.cpu_models)) or "nothing"
-            what = f"[libvirt] cpu_models: {shown}, with cpu_mode = {options.cpu_mode or 'unset'}"
             errors.append(
                 ConfigError(
-                    what, "cpu_mode = custom needs cpu_models, and no other mode takes them"
+                    f"[libvirt] cpu_models: {shown}, with cpu_mode = {options.cpu_mode or 'unset'}",
+                    "cpu_mode = custom needs cpu_models, and no other mode takes them",
                 )
             )
         if options.images_type == "lvm" and not options.images_volume_group:

@@ -39,9 +39,8 @@ def check_room(
         f"gives a consumer {least} to {most} in steps of {step}" if record else "does not offer any"
     )
     name = printable(found.name if found else provider)
-    what = f"consumer {consumer} would have {share} {resource_class} of {name}, which {offers}"
     raise ReshapeFailed(
-        what,
+        f"consumer {consumer} would have {share} {resource_class} of {name}, which {offers}",
         "give the host back what it offered before, or move or delete the consumer first",
         consumer=consumer,
     )

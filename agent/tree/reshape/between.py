@@ -160,15 +160,17 @@ def move_between_root_and_children(
             check_room(desired, target, resource_class, consumer, share)
             editor.give(consumer, desired.provider(target).uuid, resource_class, share)
     if consumers_without_cells:
-        what = (
-            f"{resource_class} of {printable(node)} would move from the root to its cells, but "
-            "it is unknown which cells have what is used"
+        raise reshape_failed(
+            (
+                f"{resource_class} of {printable(node)} would move from the root to its cells, but "
+                "it is unknown which cells have what is used"
+            ),
+            consumers_without_cells,
+            (
+                "set [compute] tree_layout and numa_mode back, or move these consumers away first; "
+                "agent guests import records guests that run here"
+            ),
         )
-        remedy = (
-            "set [compute] tree_layout and numa_mode back, or move these consumers away first; "
-            "agent guests import records guests that run here"
-        )
-        raise reshape_failed(what, consumers_without_cells, remedy)
 
 
 def may_leave_cells(move: ClassMove, root: ProviderUuid, reshape_context: ReshapeContext) -> bool:
@@ -273,12 +275,13 @@ def _shares_by_device(
             if providers
             else "no guest with devices is known by that name"
         )
-        what = (
-            f"VGPU of {printable(root)} would move from the root to its parents, but consumer "
-            f"{consumer} has {amount} of it and {found}"
-        )
         raise ReshapeFailed(
-            what, "end its move or delete its allocation, and reload the agent", consumer=consumer
+            (
+                f"VGPU of {printable(root)} would move from the root to its parents, but consumer "
+                f"{consumer} has {amount} of it and {found}"
+            ),
+            "end its move or delete its allocation, and reload the agent",
+            consumer=consumer,
         )
     if len(providers) > amount:
         LOG.warning(
@@ -372,12 +375,11 @@ def _dedicate(
         ]
         count = _dedicated_amount(cells, amount)
         if count > amount:
-            what = (
-                f"consumer {consumer} is pinned to {count} CPUs but holds only {amount} VCPU of "
-                f"{printable(name)}"
-            )
             raise ReshapeFailed(
-                what,
+                (
+                    f"consumer {consumer} is pinned to {count} CPUs but holds only {amount} VCPU "
+                    f"of {printable(name)}"
+                ),
                 f"agent allocation add {consumer} {provider} {orc.VCPU}={count - amount}; then: "
                 "agent reload",
                 consumer=consumer,

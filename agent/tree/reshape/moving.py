@@ -108,23 +108,21 @@ def _storage(
     storages = sharing_providers(tree)
     if len(storages) > 1:
         several = " and ".join(printable(tree.name_of(uuid)) for uuid in storages)
-        what = (
-            f"DISK_GB of {name} would move to {several}, and it is unknown to which of them, while "
-            "it is used"
-        )
         raise reshape_failed(
-            what,
+            (
+                f"DISK_GB of {name} would move to {several}, and it is unknown to which of them, "
+                "while it is used"
+            ),
             [consumer for consumer, *_ in shares],
             "have only one of them share with this host",
         )
     storage, amount = storages[0], sum(amount for *_, amount in shares)
     if amount > (free := reshape_context.sharing.free.get(storage, 0)):
-        what = (
-            f"DISK_GB of {name} would move to {printable(tree.name_of(storage))}, but {amount} are "
-            f"used and {free} are free there"
-        )
         raise ReshapeFailed(
-            what,
+            (
+                f"DISK_GB of {name} would move to {printable(tree.name_of(storage))}, but {amount} "
+                f"are used and {free} are free there"
+            ),
             "give it more room, or take it out of the aggregate of this host",
             provider=storage,
         )

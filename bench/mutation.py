@@ -79,7 +79,7 @@ MODULES: Mapping[str, Sequence[str]] = {
     "agent.numa.pair": FIT,
     "agent.pci.choice": DEVICES,
     "agent.pci.lots": DEVICES,
-    "agent.pci.assignment": DEVICES,
+    "agent.pci.offers": DEVICES,
     "agent.tracker.claims": TRACKER,
     "agent.tracker.moves": TRACKER,
     "agent.tracker.move_claims": TRACKER,

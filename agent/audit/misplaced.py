@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import os_resource_classes as orc
 
-from agent.explain.guest_here import GuestHere, known_guest
+from agent.explain.explanation import GuestHere, known_guest
 from agent.model.claim import Claim
 from agent.model.facts import Domain
 from agent.model.finding import Drift

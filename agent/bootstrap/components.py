@@ -26,8 +26,7 @@ from agent.placement.transport import Transport, connect_http, uses_embedded
 from agent.provider_config.applying import ProviderConfig
 from agent.provider_config.reading import load_provider_config
 from agent.store.engines import locate
-from agent.tree.option_warnings import option_warnings
-from agent.tree.policy import Policy
+from agent.tree.policy import Policy, option_warnings
 from agent.tree.reported_cards import named_twice
 
 # The driver that a daemon uses if none is configured and this one starts.

@@ -1,15 +1,21 @@
-"""Host cells with their usage, how a placed guest cell changes it, and the order in which a fit
-prefers them.
+"""Host cells: before any guest, by the operator's options, and with all guests counted; how a
+placed guest cell changes their usage, and the order in which a fit prefers them.
 """
 
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, Self
 
-from agent.errors import AgentError
+from oslo_config import cfg
+
+from agent.conf import neutron
+from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.devices import DeviceDemand
 from agent.model.instance import Guest, PlacedCell
+from agent.model.names import number_of, printable
+from agent.model.topology import Cell, PagePool, Topology
+from agent.numa.flavor_and_image import parse_page_size
 
 LOG = logging.getLogger(__name__)
 
@@ -262,3 +268,244 @@ def preferred(
 
     columns = range(len(host))
     return sorted(columns, key=key) if len(guest.cells) < len(host) else list(columns)
+
+
+TUNNELS = "[neutron_tunnel] numa_nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkAffinity:
+    """The cells that networks are local to. A network that is not named is local to no cell."""
+
+    physnets: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Physical network to the ids of its cells, at least one each."""
+    tunneled: frozenset[int] = frozenset()
+    """The cells where tunnels end."""
+
+    @classmethod
+    def from_options(cls, conf: cfg.ConfigOpts) -> Self:
+        """Return the affinity of the options.
+
+        :raises ConfigErrors: all options that are wrong on any host.
+        """
+        nodes = neutron.physnet_nodes(conf)
+        ConfigErrors.raise_if_any([*_nameless(nodes)])
+        return cls(
+            {name: frozenset(cells) for name, cells in nodes.items()},
+            frozenset(conf.neutron_tunnel.numa_nodes),
+        )
+
+    def misplaced(self, present: Sequence[int]) -> Iterator[ConfigError]:
+        """Yield an error for every cell that the host does not have. ``present``: the ids of its
+        cells.
+        """
+        has = f"the host has {', '.join(str(cell) for cell in sorted(present)) or 'none'}"
+        for option, cells in [
+            *((_option(name), cells) for name, cells in self.physnets.items()),
+            (TUNNELS, self.tunneled),
+        ]:
+            for cell in sorted(cells.difference(present)):
+                yield ConfigError(f"{option}: NUMA node {cell} is not there", has)
+
+
+def _nameless(nodes: Mapping[str, Sequence[int]]) -> Iterator[ConfigError]:
+    for name, cells in nodes.items():
+        if not name:
+            yield ConfigError(
+                "[neutron] physnets: a physical network has no name",
+                "remove the comma too many",
+            )
+        elif not cells:
+            yield ConfigError(
+                f"{_option(name)} is not set, although [neutron] physnets names {printable(name)}",
+                "list its NUMA nodes, or remove it there",
+            )
+
+
+def _option(name: str) -> str:
+    return f"[{printable(neutron.physnet_group(name))}] numa_nodes"
+
+
+ORDINARY_KIB = 4
+
+
+def page_pools(cell: Cell) -> tuple[PagePool, ...]:
+    """Return the cell's pools of huge pages, and one of ordinary pages, which are the rest of the
+    memory.
+
+    Drivers report only huge pages, because a host does not show the size of the others. 4 KiB is
+    assumed for all hosts: the size makes a difference only to a guest that asks for exactly this
+    number, because amounts in MiB are multiples of every ordinary size.
+    """
+    if any(pool.size_kib <= ORDINARY_KIB for pool in cell.pages):
+        return cell.pages
+    huge = sum(pool.size_kib * pool.total for pool in cell.pages)
+    return (
+        PagePool(ORDINARY_KIB, max(cell.memory_mib * 1024 - huge, 0) // ORDINARY_KIB),
+        *cell.pages,
+    )
+
+
+OPTION = "[DEFAULT] reserved_huge_pages"
+SHAPE = "write it like node:0,size:2048,count:64"
+KEYS = ("node", "size", "count")
+
+ReservedPages = Mapping[tuple[int, int], int]
+"""(cell, size in KiB) to the number of pages kept for the host."""
+
+
+def parse_reserved_pages(texts: Sequence[str]) -> ReservedPages:
+    """Return the reservations of all ``texts``.
+
+    :raises ConfigErrors: all texts that are wrong on any host.
+    """
+    errors: list[ConfigError] = []
+    pages: dict[tuple[int, int], int] = {}
+    for text in texts:
+        try:
+            node, size, count = _entry(text)
+            if (node, size) in pages:
+                raise ConfigError(
+                    f"pages of {size} KiB on node {node} are reserved twice",
+                    "leave one of the two out",
+                )
+            pages[node, size] = count
+        except ConfigError as error:
+            errors.append(
+                ConfigError(f"{OPTION} = {printable(text)}: {error.message}", error.remedy)
+            )
+    ConfigErrors.raise_if_any(errors)
+    return pages
+
+
+def unreservable(pages: ReservedPages, topology: Topology) -> Iterator[tuple[str, str]]:
+    """Yield what and the remedy for every reservation that the host cannot give in full. It is no
+    error, as in nova: pages may be made after the boot, and one file may serve several kinds of
+    hosts.
+    """
+    cells = {cell.id: cell for cell in topology.cells}
+    for (node, size), count in pages.items():
+        what = f"{OPTION} = node:{node},size:{size},count:{count}"
+        if node not in cells:
+            yield (
+                f"{what}: node {node} is not there",
+                f"take the entry out; the host has the nodes {', '.join(map(str, cells))}",
+            )
+            continue
+        totals = {pool.size_kib: pool.total for pool in page_pools(cells[node])}
+        if size not in totals:
+            yield (
+                f"{what}: node {node} has no pages of {size} KiB",
+                f"take the entry out; the node has pages of {', '.join(map(str, sorted(totals)))} "
+                "KiB",
+            )
+        elif count > totals[size]:
+            yield (
+                f"{what}: node {node} has only {number_of(totals[size], 'page')} of {size} KiB",
+                f"reserve fewer, or make them: echo {count} > /sys/devices/system/node/node{node}/"
+                f"hugepages/hugepages-{size}kB/nr_hugepages",
+            )
+
+
+def _entry(text: str) -> tuple[int, int, int]:
+    items = [item.partition(":") for item in text.split(",") if item.strip()]
+    given = {key.strip(): value.strip() for key, _, value in items}
+    if unknown := [key for key in given if key not in KEYS]:
+        raise ConfigError(f"{printable(unknown[0])} is not known", SHAPE)
+    if len(given) < len(items):
+        raise ConfigError("a key is given twice", SHAPE)
+    if missing := [key for key in KEYS if not given.get(key)]:
+        raise ConfigError(f"{missing[0]} is missing", SHAPE)
+    for key in ("node", "count"):
+        if not (given[key].isascii() and given[key].isdecimal()):
+            raise ConfigError(f"{key} {printable(given[key])!r} is no number", SHAPE)
+    try:
+        return int(given["node"]), parse_page_size(given["size"]), int(given["count"])
+    except ValueError as error:
+        raise ConfigError(f"size {printable(given['size'])!r} is {error}", SHAPE) from error
+
+
+def host_cells(
+    topology: Topology,
+    online: frozenset[int],
+    sleeping: frozenset[int],
+    shared: frozenset[int] | None,
+    dedicated: frozenset[int] | None,
+    reserved_pages: ReservedPages,
+    networks: NetworkAffinity,
+) -> tuple[HostCell, ...]:
+    """Return the cells before any guest. ``shared`` and ``dedicated``: the host CPUs that the
+    operator offers to each kind of guest CPUs; ``sleeping``: dedicated ones that are woken up for
+    their guest.
+
+    A kind without a set gets no CPUs if the other one has a set; without any set both get all.
+    Usage is never read from the host, because only the guests' records say what is promised.
+    """
+    everything = (
+        frozenset[int]().union(*(cell.cpus for cell in topology.cells))
+        if shared is None and dedicated is None
+        else frozenset[int]()
+    )
+    for_shared, for_dedicated = (
+        everything if kind is None else kind for kind in (shared, dedicated)
+    )
+
+    def host_cell(cell: Cell) -> HostCell:
+        for_pins = for_dedicated & (online | sleeping)
+        offered = cell.cpus & (online & for_shared | for_pins)
+        return HostCell(
+            cell.id,
+            cell.cpus & online & for_shared,
+            cell.cpus & for_pins,
+            cell.memory_mib,
+            siblings=tuple(core & offered for core in cell.siblings if core & offered),
+            pages=tuple(
+                Pages(
+                    pool.size_kib,
+                    pool.total,
+                    reserved=min(reserved_pages.get((cell.id, pool.size_kib), 0), pool.total),
+                )
+                for pool in page_pools(cell)
+            ),
+            physnets=frozenset(
+                name for name, cells in networks.physnets.items() if cell.id in cells
+            ),
+            tunneled=cell.id in networks.tunneled,
+            socket=cell.socket,
+            distances=cell.distances,
+            offline=cell.cpus & for_dedicated - for_pins,
+        )
+
+    return tuple(host_cell(cell) for cell in topology.cells)
+
+
+def is_displaced(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> bool:
+    """Whether some of ``placed`` is on a cell that the host does not have, or on CPUs of another
+    cell: the host changed since.
+    """
+    by_id = {cell.id: cell for cell in cells}
+    return any(
+        one.host_cell not in by_id
+        or any(
+            cell.id != one.host_cell and not cell.cpus.isdisjoint(one.pinned_cpus)
+            for cell in by_id.values()
+        )
+        for one in placed
+    )
+
+
+def count_guests(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> tuple[HostCell, ...]:
+    """Return the cells with all of ``placed``; the order of these does not matter.
+
+    :raises CellUsageError: two of them have the same CPU, or one is on a cell that the host does
+        not have.
+    """
+    by_id = {cell.id: cell for cell in cells}
+    for cell in placed:
+        if cell.host_cell not in by_id:
+            raise CellUsageError(
+                f"a guest is placed on cell {cell.host_cell}, which the host does not have",
+                "the host changed under the guest",
+            )
+        by_id[cell.host_cell] = by_id[cell.host_cell].with_guest(cell)
+    return tuple(by_id.values())

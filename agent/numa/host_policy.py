@@ -14,10 +14,11 @@ from agent.errors import AgentError, ConfigError, ConfigErrors, gathering
 from agent.model.instance import Guest, PlacedCell
 from agent.model.names import name_first, number_of, printable
 from agent.model.topology import Topology, format_cpu_list, parse_cpu_list
-from agent.numa.host import HostCell, Strategy
-from agent.numa.host_cells import (
+from agent.numa.host import (
+    HostCell,
     NetworkAffinity,
     ReservedPages,
+    Strategy,
     host_cells,
     parse_reserved_pages,
     unreservable,

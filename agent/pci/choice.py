@@ -12,15 +12,17 @@ from functools import cached_property
 from agent.model.devices import DeviceDemand, DeviceRecord, DeviceRequest
 from agent.model.instance import PciPolicy
 from agent.model.names import ProviderUuid, number_of, printable
-from agent.pci.assignment import Aim, Given, Steps
 from agent.pci.device_request import Nearness
 from agent.pci.lots import Bits, Lots, Node, Weights, address_key, lots_of, slots_of
 from agent.pci.offers import (
     HERE,
+    Aim,
+    Given,
     LotPlace,
     OfferTable,
     PlaceRanking,
     Places,
+    Steps,
     offer_table,
     offered_count,
 )

@@ -13,8 +13,7 @@ from agent.model.instance import NOTHING, Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
 from agent.model.report import Usage
-from agent.numa.host import CellUsageError, HostCell
-from agent.numa.host_cells import count_guests, is_displaced
+from agent.numa.host import CellUsageError, HostCell, count_guests, is_displaced
 from agent.tracker.errors import NodeNotReady
 from agent.tracker.node_record import HostCapacity
 

@@ -16,8 +16,7 @@ from agent.model.instance import Amounts, Flavor, Instance, PlacedCell, VmState
 from agent.model.names import name_first, printable
 from agent.model.node_records import RecordChanges
 from agent.model.topology import format_cpu_list
-from agent.numa.host import CellUsageError, HostCell
-from agent.numa.host_cells import count_guests, is_displaced
+from agent.numa.host import CellUsageError, HostCell, count_guests, is_displaced
 from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus
 from agent.pci.choice import free_devices
 from agent.tracker.errors import InvalidTrackerRequest

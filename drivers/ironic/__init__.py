@@ -16,8 +16,16 @@ from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import HostFacts
 from agent.model.names import ApiVersion, is_uuid, printable
 from agent.model.provider_tree import ProviderTree
-from drivers.ironic.failure import CREDENTIALS, patient, persistent
-from drivers.ironic.managed import Api, NodeList, Scope, build_api, managed_nodes
+from drivers.ironic.managed import (
+    CREDENTIALS,
+    Api,
+    NodeList,
+    Scope,
+    build_api,
+    managed_nodes,
+    patient,
+    persistent,
+)
 from drivers.ironic.node import BareMetalFacts, BareMetalNode, facts_of, put_node, reserved
 
 LOG = logging.getLogger(__name__)

@@ -19,8 +19,13 @@ from agent.cli.command import Commands, Options
 from agent.cli.explained_request import AskedRequest, ExplainRefused, asked_request
 from agent.cli.output import write, write_document
 from agent.errors import AgentError, PlacementUnreachable
-from agent.explain.explanation import AnywhereAnswer, ExplainedRequest, NodeExplanation
-from agent.explain.guest_here import guest_here, has_guest
+from agent.explain.explanation import (
+    AnywhereAnswer,
+    ExplainedRequest,
+    NodeExplanation,
+    guest_here,
+    has_guest,
+)
 from agent.explain.scheduler_query import SchedulerQuery
 from agent.model.finding import DONE, FAILED
 from agent.model.names import ConsumerUuid, ProviderUuid

@@ -25,7 +25,7 @@ from agent.render.look import look_of
 from agent.render.text import render_report
 from agent.store.store import Store
 from agent.tracker.nova_commands import PLACEMENT, if_unknown, unset
-from agent.tree.option_warnings import NOVA_PROVIDER_CONFIG
+from agent.tree.policy import NOVA_PROVIDER_CONFIG
 
 SCHEMA = "compute-node-agent/takeover-undo/1"
 LOST = (

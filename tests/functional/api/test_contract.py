@@ -9,7 +9,7 @@ import pytest
 
 from agent.model.claim import Migration
 from agent.model.instance import Flavor, Instance
-from agent.numa.host_cells import NetworkAffinity
+from agent.numa.host import NetworkAffinity
 from agent.numa.host_policy import HostPolicy
 from agent.tracker.stored_state import InstanceClaim, MoveClaim, digest
 from tests.support.site import (

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from drivers.ironic import failure
 from tests.support import backends
 from tests.support.ironic import Ironic
 from tests.support.metal import MetalAgent
@@ -85,7 +84,7 @@ def metal(
     """Makes agents for ``ironic``, or another one's ``credentials``, in one store:
     ``metal(host=..., shard=...)``.
     """
-    monkeypatch.setattr(failure, "LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("drivers.ironic.managed.LONGEST_WAIT", 0.0)
     made: list[MetalAgent] = []
     shared = Place(tmp_path / "state", f"sqlite:///{tmp_path}/shared.sqlite")
 

@@ -184,7 +184,7 @@ def test_a_list_that_goes_round_in_circles_is_no_list(
     placement: PlacementServer, tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ironic = recorded(6, page=3)
-    monkeypatch.setattr("drivers.ironic.failure.LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("drivers.ironic.managed.LONGEST_WAIT", 0.0)
     whole = ironic.answer
     monkeypatch.setattr(ironic, "answer", lambda path, _query: whole(path, {}))
     agent = agent_of(ironic, placement, tmp_path)

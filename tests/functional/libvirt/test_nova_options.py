@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from agent.tree import option_warnings
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.libvirt_host import LibvirtDaemon
@@ -328,7 +327,7 @@ def test_files_that_nova_reads_and_the_agent_does_not_are_named(
         "$COMPUTE_NODE}\n   "
         " traits: {additional: [CUSTOM_OF_A_FILE]}\n"
     )
-    monkeypatch.setattr(option_warnings, "NOVA_PROVIDER_CONFIG", folder)
+    monkeypatch.setattr("agent.tree.policy.NOVA_PROVIDER_CONFIG", folder)
     (warning,) = warned(agent())
     assert warning == (
         f"{folder}/ has custom.yaml, which nova reads and the agent does not: set [compute] "

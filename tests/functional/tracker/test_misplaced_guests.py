@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.audit.misplaced import MisplacedGuests
-from agent.explain.guest_here import GuestHere
+from agent.explain.explanation import GuestHere
 from agent.model.facts import CpuFacts, Domain, HostFacts, Origin
 from agent.model.instance import Flavor
 from agent.model.names import ConsumerUuid

@@ -13,7 +13,7 @@ from agent.errors import ConfigErrors
 from agent.model.instance import GuestCell, PlacedCell
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.flavor_and_image import parse_page_size
-from agent.numa.host_cells import NetworkAffinity, parse_reserved_pages, unreservable
+from agent.numa.host import NetworkAffinity, parse_reserved_pages, unreservable
 from agent.numa.host_policy import HostPolicy, not_offered
 from tests.support.ini import Config, write_config
 from tests.unit.numa.cells import NOTHING, cpus

@@ -9,8 +9,7 @@ import pytest
 from agent.model.instance import PlacedCell
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.fit import fit
-from agent.numa.host import HostCell, Pages
-from agent.numa.host_cells import NetworkAffinity, count_guests, host_cells
+from agent.numa.host import HostCell, NetworkAffinity, Pages, count_guests, host_cells
 from agent.numa.host_policy import RebuildRefused, check_rebuild
 from tests.unit.numa.cells import (
     NOTHING,

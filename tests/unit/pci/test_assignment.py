@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from agent.errors import Undecided
-from agent.pci.assignment import ENOUGH, Choice, Flow, Given, Offer, Steps, cheapest
+from agent.pci.offers import ENOUGH, Choice, Flow, Given, Offer, Steps, cheapest
 
 Case = tuple[list[int], list[Offer], list[Choice]]
 

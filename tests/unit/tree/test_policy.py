@@ -8,10 +8,8 @@ from agent.errors import ConfigErrors
 from agent.model.host_units import EncryptionFacts
 from agent.numa.host_policy import HostPolicy
 from agent.pci.settings import PciSettings
-from agent.tree import option_warnings
 from agent.tree.children import offered
-from agent.tree.option_warnings import affinity_warning
-from agent.tree.policy import EncryptionPolicy, Policy, Ratio
+from agent.tree.policy import EncryptionPolicy, Policy, Ratio, affinity_warning, option_warnings
 from tests.unit.pci.scene import specs
 
 
@@ -122,7 +120,7 @@ def test_a_cpu_is_in_one_set_only():
 
 @pytest.fixture(autouse=True)
 def _no_files_of_nova(tmp_path, monkeypatch):
-    monkeypatch.setattr(option_warnings, "NOVA_PROVIDER_CONFIG", tmp_path)
+    monkeypatch.setattr("agent.tree.policy.NOVA_PROVIDER_CONFIG", tmp_path)
 
 
 def warnings(driver, **ironic):
@@ -132,9 +130,7 @@ def warnings(driver, **ironic):
     for name, value in ironic.items():
         conf.set_override(name, value, "ironic")
     return list(
-        option_warnings.option_warnings(
-            conf, driver, Policy.from_options(conf), PciSettings.from_options(conf)
-        )
+        option_warnings(conf, driver, Policy.from_options(conf), PciSettings.from_options(conf))
     )
 
 

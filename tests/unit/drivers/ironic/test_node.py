@@ -7,8 +7,16 @@ from requests import Response
 
 from agent.errors import ConfigErrors, DriverError
 from agent.model.names import ApiVersion
-from drivers.ironic.failure import CREDENTIALS, not_ready, refused
-from drivers.ironic.managed import LEAST, WITH_SHARDS, NodeList, Scope, managed_nodes
+from drivers.ironic.managed import (
+    CREDENTIALS,
+    LEAST,
+    WITH_SHARDS,
+    NodeList,
+    Scope,
+    managed_nodes,
+    not_ready,
+    refused,
+)
 from drivers.ironic.node import NONE, BareMetalNode, Properties, facts_of
 from tests.unit.drivers.ironic.samples import INSTANCE, NODE, OTHER, document, node
 

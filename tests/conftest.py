@@ -43,10 +43,11 @@ gc.disable()
 # First, because xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests that use one of these in one process, because it takes seconds to start."""
+    """Run the tests that use one of these in one process, because it takes long to start."""
     for item in items:
-        if "_keystone_stack" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("keystone"))
+        for fixture, group in (("_keystone_stack", "keystone"), ("served_nova", "nova's API")):
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(group))
         kind, folder = item.path.parts[-3:-1]
         if kind == "functional" and folder in {"ironic", "libvirt"}:
             item.add_marker(pytest.mark.xdist_group(folder))

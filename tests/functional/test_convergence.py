@@ -22,7 +22,7 @@ from tests.support.random_trees import THEIR_AGGREGATE, Meddling, Tree, meddling
 
 pytestmark = pytest.mark.long
 
-EXAMPLES = int(os.environ.get("CONVERGENCE_EXAMPLES", "80"))
+EXAMPLES = int(os.environ.get("CONVERGENCE_EXAMPLES", "30"))
 # Shrinking takes minutes, which CI has not: set this to see the smallest example that fails.
 SHRINK = (Phase.shrink,) if os.environ.get("CONVERGENCE_SHRINK") else ()
 # What the agent itself puts on every root.

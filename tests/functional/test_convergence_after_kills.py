@@ -19,7 +19,7 @@ from tests.support.system import AgentCommand
 
 pytestmark = pytest.mark.long
 
-EXAMPLES = int(os.environ.get("CONVERGENCE_KILLS", "8"))
+EXAMPLES = int(os.environ.get("CONVERGENCE_KILLS", "4"))
 NODE = "node-a"
 FAULTS = [
     faults.cut(),

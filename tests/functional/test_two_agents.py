@@ -21,7 +21,7 @@ from tests.support.orchestrator import KINDS, PINNED, Guest
 from tests.support.postgresql import PostgreSQL
 from tests.support.service_manager import until
 
-ROUNDS = int(os.environ.get("TWO_AGENTS_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("TWO_AGENTS_ROUNDS", "2"))
 SOON = 120.0
 """Seconds in which an agent that was killed is back, on a machine that is very busy; a lease that it had to wait for would take longer."""
 COLD_ENDS: tuple[MoveStep, ...] = ("confirm", "revert", "abort")

@@ -21,8 +21,8 @@ from tests.support.explained_host import (  # noqa: E402 - needs Placement
 )
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
-# More than 500 in all. Four tests, so that they can run side by side.
-EXAMPLES = int(os.environ.get("EXPLAINED", "60"))
+# Four tests, so that they can run side by side.
+EXAMPLES = int(os.environ.get("EXPLAINED", "12"))
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["mixed", "strict"])

@@ -178,7 +178,12 @@ def tree_of(driver: Driver, folder: Path, facts: HostFacts) -> dict[str, Any]:
     }
 
 
-CHOSEN = [OWN, *RECORDINGS, *([WITH_FUNCTIONS] if RECORDINGS else [])]
+# Those of which something differs, one with devices, and one of our own making.
+CHOSEN = [
+    OWN,
+    *(name for name in RECORDINGS if name in DIFFERENCES),
+    *([WITH_FUNCTIONS] if RECORDINGS else []),
+]
 
 
 @pytest.mark.parametrize("name", CHOSEN)

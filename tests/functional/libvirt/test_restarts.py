@@ -20,7 +20,7 @@ from tests.support.service_manager import until
 pytestmark = pytest.mark.long
 
 RATE = 20
-KILLS = 5
+KILLS = 3
 GENEROUS = 240
 """Seconds for what depends on libvirtd, which is asked again up to a minute after it failed to answer for long."""
 

@@ -8,7 +8,7 @@ from tests.support import backends
 from tests.support.nova_api import NOVA, NovaApi
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def served_nova(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NovaApi]:
     if not NOVA:
         pytest.skip(

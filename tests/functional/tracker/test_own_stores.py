@@ -191,7 +191,7 @@ def own(tmp_path: Path) -> Iterator[Road]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_guest_comes_back_as_often_as_it_likes(road: Road, kind: MigrationType) -> None:
     road.built(road.a)
-    for _ in range(4):
+    for _ in range(2):
         for end in (
             "abort",
             *(() if kind in ("live-migration", "evacuation") else ("revert",)),

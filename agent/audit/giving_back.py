@@ -277,4 +277,4 @@ def _is_made_up(name: Name) -> bool:
 def _delete(client: PlacementClient, name: Name) -> bool:
     """Delete a trait or class unless a provider has it. Return whether it is deleted."""
     kind, text = name
-    return client.delete_trait(text) if kind == "trait" else client.delete_resource_class(text)
+    return client.delete_name("traits" if kind == "trait" else "resource_classes", text)

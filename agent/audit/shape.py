@@ -242,7 +242,7 @@ def _build(
         seen.context.mark,
         seen.compute_capabilities,
         facts,
-        offers_remote_ports=seen.context.pci.remote_managed(facts),
+        offers_remote_ports=seen.context.pci.remote_managed(facts.known_devices),
     )
     return base, desired
 

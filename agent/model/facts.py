@@ -204,6 +204,11 @@ class HostFacts:
             return self.disk_gib
         return last
 
+    @property
+    def known_devices(self) -> tuple[PciDevice, ...] | None:
+        """The PCI devices; None if they were not read fully."""
+        return self.pci or () if self.complete("pci") else None
+
     def complete(self, section: Section) -> bool:
         """Return whether ``section`` was read fully."""
         return section not in self.incomplete

@@ -85,12 +85,6 @@ class ProviderForest:
 
     # --- looking up -------------------------------------------------------------------------------
 
-    def _find(self, name_or_uuid: str) -> Provider:
-        uuid = self._uuid_of(name_or_uuid)
-        if uuid is None:
-            raise ValueError(f"no provider {name_or_uuid!r} in the tree")
-        return self._providers[uuid]
-
     def _uuid_of(self, name_or_uuid: str) -> ProviderUuid | None:
         if name_or_uuid in self._providers:
             return ProviderUuid(name_or_uuid)
@@ -120,7 +114,10 @@ class ProviderForest:
         """Return the provider itself, shared and not to be edited; for readers for which a copy
         costs too much.
         """
-        return self._find(name_or_uuid)
+        uuid = self._uuid_of(name_or_uuid)
+        if uuid is None:
+            raise ValueError(f"no provider {name_or_uuid!r} in the tree")
+        return self._providers[uuid]
 
     def providers(self) -> Iterator[Provider]:
         """Return all providers, parents before their children, shared and not to be edited."""
@@ -128,25 +125,25 @@ class ProviderForest:
 
     def name_of(self, uuid: str) -> str:
         """Return the name of a provider."""
-        return self._find(uuid).name
+        return self.provider(uuid).name
 
     def root_of(self, name_or_uuid: str) -> ProviderUuid:
         """Return the uuid of the root of the provider's tree."""
-        found = self._find(name_or_uuid)
+        found = self.provider(name_or_uuid)
         while found.parent_uuid is not None:
             found = self._providers[found.parent_uuid]
         return found.uuid
 
     def depth(self, name_or_uuid: str) -> int:
         """Return the number of the provider's ancestors."""
-        found, depth = self._find(name_or_uuid), 0
+        found, depth = self.provider(name_or_uuid), 0
         while found.parent_uuid is not None:
             found, depth = self._providers[found.parent_uuid], depth + 1
         return depth
 
     def children(self, name_or_uuid: str) -> list[ProviderUuid]:
         """Return the direct children, in the order in which they were added."""
-        return list(self._children.get(self._find(name_or_uuid).uuid, ()))
+        return list(self._children.get(self.provider(name_or_uuid).uuid, ()))
 
     def get_provider_uuids(self, name_or_uuid: str | None = None) -> list[ProviderUuid]:
         """Return the uuids of the subtree at the provider, or of the whole forest; parents before
@@ -154,7 +151,7 @@ class ProviderForest:
         """
         if name_or_uuid is None:
             return list(self._below(None))
-        start = self._find(name_or_uuid).uuid
+        start = self.provider(name_or_uuid).uuid
         return [start, *self._below(start)]
 
     def get_provider_uuids_in_tree(self, name_or_uuid: str) -> list[ProviderUuid]:
@@ -187,7 +184,7 @@ class ProviderForest:
 
         :raises ValueError: the name or the uuid is taken, or the parent is unknown.
         """
-        above = self._find(parent)
+        above = self.provider(parent)
         if uuid:
             return self._add(Provider(self._normal_spelling(uuid), name, generation, above.uuid))
         root = self._providers[self.root_of(above.uuid)]
@@ -220,12 +217,12 @@ class ProviderForest:
         :raises ValueError: the name or the uuid is taken, or the parent is unknown.
         """
         if provider.parent_uuid is not None:
-            self._find(provider.parent_uuid)
+            self.provider(provider.parent_uuid)
         return self._add(provider)
 
     def remove(self, name_or_uuid: str) -> None:
         """Remove the provider and all its descendants."""
-        gone = self._find(name_or_uuid)
+        gone = self.provider(name_or_uuid)
         self._editable(gone.uuid)
         for uuid in self.get_provider_uuids(gone.uuid):
             del self._uuids[self._providers.pop(uuid).name]
@@ -239,7 +236,7 @@ class ProviderForest:
 
         :raises ValueError: the name is taken.
         """
-        found = self._find(name_or_uuid)
+        found = self.provider(name_or_uuid)
         if name == found.name:
             return
         self._editable(found.uuid)
@@ -254,7 +251,7 @@ class ProviderForest:
 
         :raises ValueError: ``parent`` is unknown, or is a descendant of the provider.
         """
-        found, above = self._find(name_or_uuid), self._find(parent)
+        found, above = self.provider(name_or_uuid), self.provider(parent)
         if above.uuid in self.get_provider_uuids(found.uuid):
             raise ValueError(
                 f"{above.name!r} lies below {found.name!r} and cannot become its parent"
@@ -333,7 +330,7 @@ class ProviderForest:
 
         :raises ValueError: the provider is no root.
         """
-        root = self._find(name_or_uuid)
+        root = self.provider(name_or_uuid)
         if root.parent_uuid is not None:
             raise ValueError(f"{root.name!r} is not a root")
         new = type(self)()

@@ -23,32 +23,32 @@ class ProviderTree(ProviderForest):
         """Return a copy of the provider; editing its inventory, traits or aggregates does not
         change the tree.
         """
-        return self._find(name_or_uuid).data()
+        return self.provider(name_or_uuid).data()
 
     def replace(self, provider: Provider) -> None:
         """Replace the contents of a provider. Its name and parent stay."""
-        found = self._find(provider.uuid)
+        found = self.provider(provider.uuid)
         self._put(replace(provider, name=found.name, parent_uuid=found.parent_uuid))
 
     def set_generation(self, name_or_uuid: str, generation: int | None) -> None:
         """Store the generation that Placement answered."""
-        self._put(replace(self._find(name_or_uuid), generation=generation))
+        self._put(replace(self.provider(name_or_uuid), generation=generation))
 
     def has_inventory(self, name_or_uuid: str) -> bool:
         """Return whether the provider has any inventory record."""
-        return bool(self._find(name_or_uuid).inventory)
+        return bool(self.provider(name_or_uuid).inventory)
 
     def has_inventory_changed(self, name_or_uuid: str, inventory: Inventories | None) -> bool:
         """Return whether ``inventory`` differs from the stored one; see
         :func:`agent.model.inventory.changed`.
         """
-        return changed(self._find(name_or_uuid).inventory, inventory or {})
+        return changed(self.provider(name_or_uuid).inventory, inventory or {})
 
     def update_inventory(
         self, name_or_uuid: str, inventory: Inventories | None, generation: int | None = None
     ) -> bool:
         """Replace the inventory if it changed; ``None`` means empty. Returns whether it changed."""
-        found = self._find(name_or_uuid)
+        found = self.provider(name_or_uuid)
         is_changed = changed(found.inventory, inventory or {})
         self._put(
             replace(
@@ -62,17 +62,17 @@ class ProviderTree(ProviderForest):
 
     def has_traits(self, name_or_uuid: str, traits: Iterable[str]) -> bool:
         """Return whether the provider has all of ``traits``."""
-        return self._find(name_or_uuid).traits >= set(traits)
+        return self.provider(name_or_uuid).traits >= set(traits)
 
     def have_traits_changed(self, name_or_uuid: str, traits: Iterable[str]) -> bool:
         """Return whether ``traits`` is another set than the stored one."""
-        return self._find(name_or_uuid).traits != set(traits)
+        return self.provider(name_or_uuid).traits != set(traits)
 
     def update_traits(
         self, name_or_uuid: str, traits: Iterable[str], generation: int | None = None
     ) -> bool:
         """Replace the traits. Returns whether they changed."""
-        found, new = self._find(name_or_uuid), frozenset(traits)
+        found, new = self.provider(name_or_uuid), frozenset(traits)
         self._put(
             replace(
                 found, traits=new, generation=found.generation if generation is None else generation
@@ -86,26 +86,26 @@ class ProviderTree(ProviderForest):
         if there is no such provider.
         """
         if traits:
-            self.update_traits(name_or_uuid, self._find(name_or_uuid).traits | set(traits))
+            self.update_traits(name_or_uuid, self.provider(name_or_uuid).traits | set(traits))
 
     def remove_traits(self, name_or_uuid: str, *traits: str) -> None:
         """Remove traits; the others stay. Without any trait: as :meth:`add_traits`."""
         if traits:
-            self.update_traits(name_or_uuid, self._find(name_or_uuid).traits - set(traits))
+            self.update_traits(name_or_uuid, self.provider(name_or_uuid).traits - set(traits))
 
     def in_aggregates(self, name_or_uuid: str, aggregates: Iterable[str]) -> bool:
         """Return whether the provider is in all of ``aggregates``."""
-        return self._find(name_or_uuid).aggregates >= self._normal(aggregates)
+        return self.provider(name_or_uuid).aggregates >= self._normal(aggregates)
 
     def have_aggregates_changed(self, name_or_uuid: str, aggregates: Iterable[str]) -> bool:
         """Return whether ``aggregates`` is another set than the stored one."""
-        return self._find(name_or_uuid).aggregates != self._normal(aggregates)
+        return self.provider(name_or_uuid).aggregates != self._normal(aggregates)
 
     def update_aggregates(
         self, name_or_uuid: str, aggregates: Iterable[str], generation: int | None = None
     ) -> bool:
         """Replace the aggregates, in their normal form. Returns whether they changed."""
-        found, new = self._find(name_or_uuid), self._normal(aggregates)
+        found, new = self.provider(name_or_uuid), self._normal(aggregates)
         self._put(
             replace(
                 found,
@@ -120,14 +120,14 @@ class ProviderTree(ProviderForest):
         """Add aggregates; the others stay. Without any aggregate: as :meth:`add_traits`."""
         if aggregates:
             self.update_aggregates(
-                name_or_uuid, self._find(name_or_uuid).aggregates | self._normal(aggregates)
+                name_or_uuid, self.provider(name_or_uuid).aggregates | self._normal(aggregates)
             )
 
     def remove_aggregates(self, name_or_uuid: str, *aggregates: str) -> None:
         """Remove aggregates; the others stay. Without any aggregate: as :meth:`add_traits`."""
         if aggregates:
             self.update_aggregates(
-                name_or_uuid, self._find(name_or_uuid).aggregates - self._normal(aggregates)
+                name_or_uuid, self.provider(name_or_uuid).aggregates - self._normal(aggregates)
             )
 
     @staticmethod
@@ -138,7 +138,7 @@ class ProviderTree(ProviderForest):
 
     def update_resources(self, name_or_uuid: str, resources: Mapping[str, Any]) -> bool:
         """Replace the assignable units of the host. Returns whether they changed."""
-        found = self._find(name_or_uuid)
+        found = self.provider(name_or_uuid)
         self._put(replace(found, resources=copied_units(resources)))
         return dict(found.resources) != dict(resources)
 
@@ -260,7 +260,12 @@ def compare_trees(present: PresentTree, target: TargetTree) -> TreeDifference:
     before, after = present.get_provider_uuids(), target.get_provider_uuids()
     there, wanted = set(before), set(after)
     pairs = [
-        (present.provider(new.uuid) if new.uuid in there else _empty(new), new)
+        (
+            present.provider(new.uuid)
+            if new.uuid in there
+            else Provider(new.uuid, new.name, None, new.parent_uuid),
+            new,
+        )
         for new in target.providers()
     ]
     different = [(old, new) for old, new in pairs if old is not new]
@@ -278,7 +283,3 @@ def compare_trees(present: PresentTree, target: TargetTree) -> TreeDifference:
             new.uuid for old, new in children_first if old.aggregates != new.aggregates
         ),
     )
-
-
-def _empty(new: Provider) -> Provider:
-    return Provider(new.uuid, new.name, None, new.parent_uuid)

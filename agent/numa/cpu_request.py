@@ -89,20 +89,22 @@ def _policy_of_resources(
     """Return the policy that ``resources:PCPU`` of all groups together implies. An amount of 0 of
     either class implies nothing: it only keeps the class out of the scheduler's request.
     """
-    sized = {
-        name: [(key, amount) for key, found, amount in _sized(settings.specs) if found == name]
+    groups = {
+        name: [(key, amount) for key, found, amount in sized(settings.specs) if found == name]
         for name in ("PCPU", "VCPU")
     }
-    dedicated, shared = (sum(amount or 0 for _, amount in sized[name]) for name in ("PCPU", "VCPU"))
+    dedicated, shared = (
+        sum(amount or 0 for _, amount in groups[name]) for name in ("PCPU", "VCPU")
+    )
     if not dedicated and not shared:
         return None
-    key, given = (sized["PCPU"][0][0], dedicated) if dedicated else (sized["VCPU"][0][0], shared)
+    key, given = (groups["PCPU"][0][0], dedicated) if dedicated else (groups["VCPU"][0][0], shared)
     if dedicated and shared:
         raise GuestRequestError(
             "VcpuPcpuConflict",
             key,
             given,
-            f"{sized['VCPU'][0][0]} = {shared} is given too",
+            f"{groups['VCPU'][0][0]} = {shared} is given too",
             "one of the two",
         )
     for other, policy in (
@@ -121,12 +123,7 @@ def _policy_of_resources(
     return "dedicated" if dedicated else None
 
 
-def unreadable_amounts(specs: Mapping[str, str]) -> Iterator[str]:
-    """Yield the keys of groups whose amount of CPUs is no number: they request nothing."""
-    return (key for key, _, amount in _sized(specs) if amount is None)
-
-
-def _sized(specs: Mapping[str, str]) -> Iterator[tuple[str, str, int | None]]:
+def sized(specs: Mapping[str, str]) -> Iterator[tuple[str, str, int | None]]:
     """Yield key, class and amount of the groups that size CPUs; amount None if it is no number."""
     for key, value in specs.items():
         if (found := SIZED.fullmatch(key)) is not None:

@@ -403,18 +403,8 @@ def _within_limits(
     if size != host.smallest_page_kib:
         # Huge pages cannot be overcommitted: their free number was tested by rule 1.
         return None
-    memory, most = (
-        _ordinary_used_mib(host) + cell.memory_mib,
-        _ordinary_mib(host) * limits.memory_ratio,
-    )
+    reserved = sum(pool.size_kib * pool.total for pool in host.huge_pages) // 1024
+    promised = sum(pool.size_kib * pool.used for pool in host.huge_pages) // 1024
+    memory = host.memory_used_mib - promised + cell.memory_mib
+    most = (host.memory_mib - reserved) * limits.memory_ratio
     return Misfit(4, "MiB within the ratio", memory, most) if memory > most else None
-
-
-def _ordinary_mib(host: HostCell) -> int:
-    """Return the memory that is not reserved as huge pages, in MiB."""
-    return host.memory_mib - sum(pool.size_kib * pool.total for pool in host.huge_pages) // 1024
-
-
-def _ordinary_used_mib(host: HostCell) -> int:
-    """Return the memory that is promised in ordinary pages, in MiB."""
-    return host.memory_used_mib - sum(pool.size_kib * pool.used for pool in host.huge_pages) // 1024

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.model.instance import Guest, GuestCell, PageRequest, PageWord, PciPolicy
 from agent.model.names import number_of
 from agent.model.topology import format_cpu_list, parse_cpu_list
-from agent.numa.cpu_request import cpu_request, unreadable_amounts
+from agent.numa.cpu_request import cpu_request, sized
 from agent.numa.flavor_and_image import (
     FlavorAndImage,
     GuestRequestError,
@@ -39,23 +39,6 @@ def guest_cells(
         GuestCell(shared=cpus - dedicated, dedicated=cpus & dedicated, memory_mib=size)
         for cpus, size in spread
     )
-
-
-def overlooked_cell_keys(settings: FlavorAndImage) -> list[str]:
-    """Return the keys of cells that are not read, because the guest does not have the cell or the
-    key of a cell before is missing.
-    """
-    nodes = _nodes(settings)
-    keys = []
-    for name in ("numa_cpus", "numa_mem"):
-        read = {f"{name}.{index}" for index in range(len(_numbered(settings, name, nodes)))}
-        for start, given in (("hw:", settings.specs), ("hw_", settings.properties)):
-            keys += [
-                key
-                for key in given
-                if key.startswith(f"{start}{name}.") and key.removeprefix(start) not in read
-            ]
-    return sorted(keys)
 
 
 def _nodes(settings: FlavorAndImage) -> int:
@@ -212,7 +195,8 @@ def guest_of(
             "with hw:mem_page_size",
         )
     if not (
-        _has_nodes(settings)
+        settings.flavor("numa_nodes")
+        or settings.image("numa_nodes")
         or pages
         or (settings.flavor("pmem") or "").strip(", ")
         or cpus.policy != "shared"
@@ -229,14 +213,18 @@ def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[
     :raises GuestRequestError: the number of cells cannot be read, or flavor and image contradict
         each other.
     """
-    return [
-        *overlooked_cell_keys(FlavorAndImage(specs, properties)),
-        *sorted(unreadable_amounts(specs)),
-    ]
-
-
-def _has_nodes(settings: FlavorAndImage) -> bool:
-    return settings.flavor("numa_nodes") is not None or settings.image("numa_nodes") is not None
+    settings, keys = FlavorAndImage(specs, properties), list[str]()
+    nodes = _nodes(settings)
+    for name in ("numa_cpus", "numa_mem"):
+        # The keys after the first gap are not read either.
+        read = {f"{name}.{index}" for index in range(len(_numbered(settings, name, nodes)))}
+        for start, given in (("hw:", specs), ("hw_", properties)):
+            keys += [
+                key
+                for key in given
+                if key.startswith(f"{start}{name}.") and key.removeprefix(start) not in read
+            ]
+    return [*sorted(keys), *sorted(key for key, _, amount in sized(specs) if amount is None)]
 
 
 def _pci_policy(text: str | None, key: str) -> PciPolicy | None:

@@ -12,7 +12,6 @@ from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.devices import DeviceRecord, PciAddress, PciDevice, Serves
-from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
 from agent.pci.device_request import OPTION as ALIAS
 from agent.pci.device_request import Aliases, aliases
@@ -337,28 +336,29 @@ class PciSettings:
         )
         return cls(specs, named, report, tuple(line for lines in empty for line in lines))
 
-    def rows(self, node: ProviderUuid, facts: HostFacts) -> tuple[DeviceRecord, ...] | None:
-        """Return the records of the node's devices, all free; None if the facts do not report
-        devices completely, which is not the same as none.
+    def rows(
+        self, node: ProviderUuid, devices: Sequence[PciDevice] | None
+    ) -> tuple[DeviceRecord, ...] | None:
+        """Return the records of the node's ``devices``, all free; None if these are not known,
+        which is not the same as none.
         """
-        return (
-            tuple(device_rows(node, PresentDevices.of(facts.pci or ()), self.specs))
-            if facts.complete("pci")
-            else None
-        )
+        if devices is None:
+            return None
+        return tuple(device_rows(node, PresentDevices.of(devices), self.specs))
 
-    def remote_managed(self, facts: HostFacts) -> bool | None:
+    def remote_managed(self, devices: Sequence[PciDevice] | None) -> bool | None:
         """Return whether any function is offered that another processor programs, in use or not;
-        None if the facts do not report devices completely.
+        None if the node's ``devices`` are not known.
         """
-        if not facts.complete("pci"):
+        if devices is None:
             return None
         return any(
             match.spec.remote_managed
-            for match in match_devices(PresentDevices.of(facts.pci or ()), self.specs)
+            for match in match_devices(PresentDevices.of(devices), self.specs)
         )
 
-    def misfits(self, facts: HostFacts) -> Iterator[ConfigError]:
-        """Yield the contradictions between the settings and the host."""
-        if facts.complete("pci"):
-            yield from misfits(self.specs, PresentDevices.of(facts.pci or ()))
+    def misfits(self, devices: Sequence[PciDevice] | None) -> Iterable[ConfigError]:
+        """Yield the contradictions between the settings and the node's ``devices``; none if these
+        are not known.
+        """
+        return () if devices is None else misfits(self.specs, PresentDevices.of(devices))

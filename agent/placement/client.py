@@ -7,7 +7,7 @@ before. Each method raises :class:`~agent.errors.PlacementRefused` for an unexpe
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import quote, urlencode
 
 from agent.model.inventory import Allocation, Inventories, Resources
@@ -43,6 +43,8 @@ CONSUMER_TYPES = "1.38"
 UNTYPED = "unknown"
 
 GENERATION = "resource_provider_generation"
+
+NameKind = Literal["traits", "resource_classes"]
 
 # Bytes of the names in one query. uWSGI has 4,096 bytes for a request by default, with its headers,
 # and counts an address twice: one of 1,500 bytes is answered everywhere.
@@ -229,25 +231,13 @@ class PlacementClient:
         query = f"?{urlencode({'name': 'in:' + ','.join(chunks[0])})}" if len(chunks) == 1 else ""
         return wanted.intersection(self._read(f"/traits{query}", WITH_CODES, TraitNames).traits)
 
-    def ensure_trait(self, name: str) -> None:
-        """Create a custom trait unless it exists."""
-        self._send("PUT", f"/traits/{_custom(name)}", WITH_CODES, (201, 204))
+    def ensure_name(self, kind: NameKind, name: str) -> None:
+        """Create a custom name unless it exists."""
+        self._send("PUT", f"/{kind}/{_custom(name)}", WITH_CODES, (201, 204))
 
-    def ensure_resource_class(self, name: str) -> None:
-        """Create a custom resource class unless it exists."""
-        self._send("PUT", f"/resource_classes/{_custom(name)}", WITH_CODES, (201, 204))
-
-    def delete_trait(self, name: str) -> bool:
-        """Delete a custom trait unless a provider has it. Return whether it was deleted."""
-        return self._delete_name(f"/traits/{_custom(name)}")
-
-    def delete_resource_class(self, name: str) -> bool:
-        """Delete a custom resource class unless a provider has it. Return whether it was
-        deleted.
-        """
-        return self._delete_name(f"/resource_classes/{_custom(name)}")
-
-    def _delete_name(self, path: str) -> bool:
+    def delete_name(self, kind: NameKind, name: str) -> bool:
+        """Delete a custom name unless a provider has it. Return whether it was deleted."""
+        path = f"/{kind}/{_custom(name)}"
         return self._send("DELETE", path, WITH_CODES, (204, 404, 409)).status == 204
 
     # --- allocations ------------------------------------------------------------------------------

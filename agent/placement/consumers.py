@@ -83,27 +83,6 @@ def _follow_allocation(consumers: Known, allocation: Allocation) -> None:
     consumers.update(with_allocation(consumers, allocation.consumer, allocation.resources))
 
 
-def due_in_turn(
-    asked: Mapping[ProviderUuid, float], now: float, within: float, pause: float
-) -> ProviderUuid | None:
-    """Return the provider whose consumers are to be read again in this pass, ``None`` if none is
-    due.
-
-    One provider is read per pass, so the first has to be read early enough for the last to be in
-    time.
-
-    :param asked: when the consumers of each provider were last read, in seconds since the epoch.
-    :param within: the seconds in which each provider is read again, 0 for never.
-    :param pause: the seconds from one pass to the next.
-    """
-    if not within:
-        return None
-    # A time in the future only means that the clock was set back.
-    order = sorted((at if at <= now else 0.0, uuid) for uuid, at in asked.items())
-    late = any(now + place * pause > at + within for place, (at, _) in enumerate(order, start=1))
-    return order[0][1] if late else None
-
-
 class HolderTurns:
     """When the consumers of providers are read again in turn, one provider a pass."""
 
@@ -114,8 +93,15 @@ class HolderTurns:
     def next(
         self, asked: Mapping[ProviderUuid, float], now: float, within: float
     ) -> ProviderUuid | None:
-        """Return the provider whose turn is in this pass, ``None`` if none is due; for the
-        parameters see :func:`due_in_turn`. To be called once a pass.
+        """Return the provider whose consumers are to be read again in this pass, ``None`` if none
+        is due. To be called once a pass.
+
+        One provider is read per pass, so the first has to be read early enough for the last to be
+        in time.
+
+        :param asked: when the consumers of each provider were last read, in seconds since the
+            epoch.
+        :param within: the seconds in which each provider is read again, 0 for never.
         """
         # Passes on request follow each other quickly, which says nothing about when the next
         # periodic pass comes.
@@ -123,7 +109,14 @@ class HolderTurns:
             max(now - self._last_pass, self._pause / 2) if self._last_pass is not None else 0.0
         )
         self._last_pass = now
-        return due_in_turn(asked, now, within, self._pause)
+        if not within:
+            return None
+        # A time in the future only means that the clock was set back.
+        order = sorted((at if at <= now else 0.0, uuid) for uuid, at in asked.items())
+        late = any(
+            now + place * self._pause > at + within for place, (at, _) in enumerate(order, start=1)
+        )
+        return order[0][1] if late else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -332,10 +332,6 @@ def _repetition_seconds(attempt: int) -> float:
     return random.uniform(0, REPETITION_WAITS[attempt - 1])
 
 
-def _read_seconds(attempt: int) -> float:
-    return _seconds(attempt, LEAST_READ_WAIT, LONGEST_READ_WAIT)
-
-
 def conflict_policy(cancelled: threading.Event) -> Retrying:
     """Return the policy for operations on allocations: ``MAX_ATTEMPTS`` in all while generations
     conflict.
@@ -362,7 +358,12 @@ def read_policy(cancelled: threading.Event, *, patient: bool = False) -> Retryin
 
     return Retrying(
         stop_max_attempt_number=MAX_ATTEMPTS if patient else 2,
-        wait_func=_waits(cancelled, _repetition_seconds if patient else _read_seconds),
+        wait_func=_waits(
+            cancelled,
+            _repetition_seconds
+            if patient
+            else lambda attempt: _seconds(attempt, LEAST_READ_WAIT, LONGEST_READ_WAIT),
+        ),
         retry_on_exception=worth_repeating,
         retry_on_result=lambda answer: answer.status in OUTAGE_STATUSES and not cancelled.is_set(),
         wrap_exception=False,

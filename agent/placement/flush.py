@@ -47,7 +47,7 @@ from agent.model.operation import (
 from agent.model.provider import Provider
 from agent.model.report import Outcome
 from agent.placement import sending
-from agent.placement.client import PlacementClient
+from agent.placement.client import NameKind, PlacementClient
 from agent.placement.consumers import follow
 from agent.placement.plan import Plan, depends, names_needed
 from agent.placement.reshaping import (
@@ -56,7 +56,7 @@ from agent.placement.reshaping import (
     write_new_inventories,
 )
 from agent.placement.sending import Attempt, Contents, Kind, attempted
-from agent.placement.server import forget_names, with_names
+from agent.placement.server import with_names
 
 LOG = logging.getLogger(__name__)
 
@@ -286,10 +286,8 @@ class Flush:
         )
 
     def _ensure(self, operation: EnsureName) -> Attempt:
-        if isinstance(operation, EnsureTrait):
-            self.client.ensure_trait(operation.name)
-        else:
-            self.client.ensure_resource_class(operation.name)
+        kind: NameKind = "traits" if isinstance(operation, EnsureTrait) else "resource_classes"
+        self.client.ensure_name(kind, operation.name)
         return Attempt(operation)
 
     def _rename_or_reparent(self, operation: RenameProvider | ReparentProvider) -> Attempt:
@@ -449,7 +447,10 @@ class Flush:
             and self.may_forget
             and self._adds_confirmed_name(operation)
         ):
-            result.capabilities, result.forgot = forget_names(result.capabilities), True
+            result.forgot = True
+            result.capabilities = replace(
+                result.capabilities, traits=frozenset(), classes=frozenset()
+            )
             result.conflict = error
         else:
             # Operations that are sent in one request fail with one error.

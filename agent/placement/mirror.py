@@ -143,7 +143,6 @@ def _first_names(names: Sequence[str]) -> str:
     return name_first(sorted(map(printable, names)))
 
 
-LOG = logging.getLogger(__name__)
 ATTEMPTS = 3
 
 

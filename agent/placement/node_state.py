@@ -87,8 +87,8 @@ class NodePlacementState:
         self._rewritten = frozenset[ConsumerUuid]()
         # The whole allocations of those of which something is elsewhere.
         self._elsewhere: Mapping[ConsumerUuid, Allocation] = {}
-        # Whether the last refresh took the node's rows from a list for many nodes.
-        self._listed = False
+        self.listed = False
+        """Whether the last refresh took the node's rows from a list for many nodes."""
 
     @property
     def view(self) -> PlacementView:
@@ -185,7 +185,7 @@ class NodePlacementState:
             for uuid, held in known.items()
             if uuid in self._view.read_at and uuid not in self._view.consumers
         }
-        self._listed = rows is not None
+        self.listed = rows is not None
         if self._view.tree is not before.tree:
             written = allocations_written(before.tree, self._view.tree)
             self._allocated.update(
@@ -240,7 +240,7 @@ class NodePlacementState:
 
         :param within: the seconds after which one of ``in_turn`` is asked for, 0 for never.
         """
-        if self._listed:
+        if self.listed:
             return []
         known, now = self.view.consumers, clock.now()
         wanted = list(ours)
@@ -331,11 +331,6 @@ class NodePlacementState:
             return held.keys()
         changed = held.keys() & set(differing(before, held))
         return held.keys() - changed if self._allocated[uuid] > len(changed) else ()
-
-    @property
-    def listed(self) -> bool:
-        """Whether the last refresh took the node's rows from a list for many nodes."""
-        return self._listed
 
     @property
     def doubted(self) -> frozenset[ConsumerUuid]:

@@ -177,16 +177,11 @@ _KNOWN = re.compile(
 )
 
 
-def _endings(name: str) -> Iterator[str]:
-    """Yield the roles that ``name`` may end with."""
-    return (name[at:] for at in range(1, len(name)) if follows_name(name[at:]))
-
-
 def derived_role(provider: Provider, root: ProviderUuid) -> str | None:
     """Return the role that the provider's uuid was derived from, if its name ends with it."""
-    return next(
-        (role for role in _endings(provider.name) if child_uuid(root, role) == provider.uuid), None
-    )
+    endings = (provider.name[at:] for at in range(1, len(provider.name)))
+    roles = filter(follows_name, endings)
+    return next((role for role in roles if child_uuid(root, role) == provider.uuid), None)
 
 
 def is_derived(provider: Provider, root: ProviderUuid) -> bool:

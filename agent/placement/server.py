@@ -328,10 +328,3 @@ def with_names(
         traits=capabilities.traits | set(traits),
         classes=capabilities.classes | set(classes),
     )
-
-
-def forget_names(capabilities: ServerCapabilities) -> ServerCapabilities:
-    """Return ``capabilities`` without confirmed names, because the server refused one that it had
-    confirmed.
-    """
-    return replace(capabilities, traits=frozenset(), classes=frozenset())

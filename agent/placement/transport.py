@@ -47,10 +47,6 @@ class Timeouts:
         return self.connect + self.read
 
 
-def _observe_nothing(_method: str, _status: int | None, _seconds: float) -> None:
-    """Ignore a request: the default observer."""
-
-
 @dataclass(slots=True)
 class _Kind:
     """The log state of one kind of failure."""
@@ -131,7 +127,7 @@ class Transport:
         self.outages = OutageLog()
         # Called with the method of each request, the status of its answer (None if none came) and
         # its duration in seconds.
-        self.observe: Callable[[str, int | None, float], None] = _observe_nothing
+        self.observe: Callable[[str, int | None, float], None] = lambda *_: None
         self._endpoint = ""
         # When each thread that waits for an answer began to, in seconds since the epoch.
         self._waits: dict[int, float] = {}

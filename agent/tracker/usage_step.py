@@ -4,12 +4,12 @@ functions, writes all changes in one transaction, and applies them to the state 
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from agent.errors import ConfigError, ConfigErrors, RecordConflict, StoreError
-from agent.model.devices import DeviceRecord
+from agent.model.devices import DeviceRecord, PciDevice
 from agent.model.facts import HostFacts
 from agent.model.finding import Drift
 from agent.model.host_units import UnitRecord
@@ -49,12 +49,13 @@ LOG = logging.getLogger(__name__)
 
 DAY = 86400.0
 
-Devices = Callable[[ProviderUuid, HostFacts], tuple[DeviceRecord, ...] | None]
-"""Function from a node and its facts to the records of the devices that are offered and of those on
-the same cards; None if the host did not report its devices.
+KnownDevices = Sequence[PciDevice] | None
+Devices = Callable[[ProviderUuid, KnownDevices], tuple[DeviceRecord, ...] | None]
+"""Function from a node and its devices to the records of those that are offered and of those on the
+same cards; None if the host did not report its devices.
 """
-Misfits = Callable[[HostFacts], Iterable[ConfigError]]
-"""Function from facts to the errors of options that contradict the host."""
+Misfits = Callable[[KnownDevices], Iterable[ConfigError]]
+"""Function from devices to the errors of options that contradict the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class UsageSettings:
     policy: Policy
     rules: ReconcileRules
     devices: Devices
-    misfits: Misfits = lambda _facts: ()
+    misfits: Misfits = lambda _devices: ()
     aliases: Aliases = field(default_factory=dict)
     observes: bool = False
     """Another program manages the nodes: the store is not asked, whoever has them on record."""
@@ -123,7 +124,7 @@ class UsageStep:
         policy = self._settings.policy
         if start:
             ConfigErrors.raise_if_any(
-                [*option_errors(facts, policy.host), *self._settings.misfits(facts)]
+                [*option_errors(facts, policy.host), *self._settings.misfits(facts.known_devices)]
             )
         with self._adding:
             entry = self._entries.get(node) or NodeEntry(HostCapacity())
@@ -418,7 +419,7 @@ class UsageStep:
         asked += [migration.instance for migration in records.migrations]
         return ObservedHost(
             facts.taken_at,
-            self._settings.devices(node, facts),
+            self._settings.devices(node, facts.known_devices),
             units,
             guests,
             reading.consumers(asked).instances if asked else {},

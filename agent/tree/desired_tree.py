@@ -262,9 +262,16 @@ def put_operators_files(
     }
     gone = frozenset(uuid for uuid in members if not inputs.is_desired(uuid))
     last = {
-        uuid: _addition(inputs.present.provider(uuid), configured)
+        uuid: Addition(
+            {
+                name: record
+                for name, record in there.inventory.items()
+                if name in configured.classes
+            },
+            frozenset(configured.traits & there.traits),
+        )
         for uuid, configured in configured_before.items()
-        if inputs.present.exists(uuid)
+        if inputs.present.exists(uuid) and (there := inputs.present.provider(uuid))
     }
     return apply(config, tree, inputs.root, owner_trait, own_classes, gone=gone, last=last)
 
@@ -298,10 +305,3 @@ def _own_classes(desired: Provider, inputs: MergeInputs) -> frozenset[str]:
         for name, record in desired.inventory.items()
         if name in own or name not in base or differs(base[name], record)
     )
-
-
-def _addition(present: Provider, configured: Configured) -> Addition:
-    records = {
-        name: record for name, record in present.inventory.items() if name in configured.classes
-    }
-    return Addition(records, frozenset(configured.traits & present.traits))

@@ -118,14 +118,12 @@ def _remove_unneeded(
             and shares_provider(base, provider)
             and provider.name not in part.providers
             and provider.name not in part.kept
-            and not _is_emptied(provider, place)
+            # One that was emptied is only there because others hang from it.
+            and (
+                not place.present.exists(provider.uuid) or shares_provider(place.present, provider)
+            )
         ):
             tree.remove(provider.uuid)
-
-
-def _is_emptied(provider: Provider, place: ProviderPlace) -> bool:
-    """Whether the provider is only there because others hang from it."""
-    return place.present.exists(provider.uuid) and not shares_provider(place.present, provider)
 
 
 def _last_parent(tree: DesiredTree, last: Provider, place: ProviderPlace) -> ProviderUuid:

@@ -2,10 +2,9 @@
 are listed beside them.
 """
 
-import time
 import uuid
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from oslo_config import cfg
 
@@ -101,31 +100,20 @@ def add_entries(tree: ProviderTree, node: str, entries: Iterable[ProviderEntry])
     for entry in entries:
         name, parent = name_on_node(entry.name, node), name_on_node(entry.parent, node)
         try:
-            _place(tree, name, None if name == node else parent)
-            _fill(tree, name, entry)
+            if name != node and tree.exists(name):
+                # The child may exist, kept for a foreign provider below it, and now belong below
+                # another parent.
+                tree.reparent(name, parent)
+            elif name != node:
+                tree.new_child(name, parent)
+            tree.update_inventory(name, {**tree.provider(name).inventory, **entry.inventories})
+            tree.add_traits(name, *entry.traits)
+            tree.add_aggregates(name, *entry.aggregates)
         except ValueError as error:
             raise DriverError(
                 f"node {node}: provider {name} cannot be put below {parent}: {error}",
                 f"describe {parent} as a provider of its own, or choose another name",
             ) from error
-
-
-def _place(tree: ProviderTree, name: str, parent: str | None) -> None:
-    if parent is None:
-        return
-    if tree.exists(name):
-        # The child may exist, kept for a foreign provider below it, and now belong below another
-        # parent.
-        tree.reparent(name, parent)
-    else:
-        tree.new_child(name, parent)
-
-
-def _fill(tree: ProviderTree, name: str, entry: ProviderEntry) -> None:
-    present: Mapping[str, Record] = tree.provider(name).inventory
-    tree.update_inventory(name, {**present, **entry.inventories})
-    tree.add_traits(name, *entry.traits)
-    tree.add_aggregates(name, *entry.aggregates)
 
 
 MODEL, VENDOR = "Nehalem", "Intel"
@@ -146,10 +134,6 @@ class DescribedFacts(HostFacts):
     hypervisor_version: int = 1000
     providers: tuple[ProviderEntry, ...] = ()
     """Parents first."""
-
-    def snapshot(self, name: str) -> "DescribedFacts":
-        """Return the facts as of now of the node called ``name``."""
-        return replace(self, name=name, taken_at=time.time())
 
 
 def processor(online: frozenset[int]) -> CpuFacts:

@@ -75,7 +75,7 @@ class DescribedDriver(BaseDriver):
         """
         if name not in self.node_names():
             raise unknown_node(name)
-        return self.machine.snapshot(name)
+        return replace(self.machine, name=name, taken_at=time.time())
 
     def is_node_deleted(self, name: str) -> bool:
         """Whether the node is not one of the driver's."""

@@ -2,8 +2,9 @@
 as a whole, so that all errors are reported at once.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent.driver.interface import HostContext, shared_cpu_warnings
@@ -183,7 +184,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         ConfigErrors.raise_if_any(self._look())
         if name not in self._good.machines:
             raise unknown_node(name)
-        return self._good.machines[name].snapshot(name)
+        return replace(self._good.machines[name], name=name, taken_at=time.time())
 
     def is_node_deleted(self, name: str) -> bool:
         """Whether the file, as it is now, lacks the node.

@@ -210,7 +210,11 @@ class NodeReader:
             hypervisor_type=hypervisor.get("type", "fake"),
             hypervisor_version=int(hypervisor.get("version", 1000)),
             cpu=cpu,
-            memory_mib=self._memory(cells, nothing),
+            memory_mib=int(self.data["memory_mib"])
+            if "memory_mib" in self.data
+            else cells.memory_mib
+            if cells
+            else nothing,
             disk_gib=int(self.data["disk_gib"]) if "disk_gib" in self.data else nothing,
             numa=cells,
             pci=devices,
@@ -278,12 +282,6 @@ class NodeReader:
             key: value for key, value in data.items() if key in ("architecture", "model", "vendor")
         }
         return replace(usual, **described, features=frozenset(data.get("features", usual.features)))
-
-    def _memory(self, cells: Topology | None, nothing: int | None) -> int | None:
-        """Return the memory; without a figure, that of the cells."""
-        if "memory_mib" in self.data:
-            return int(self.data["memory_mib"])
-        return cells.memory_mib if cells else nothing
 
     def _providers(self, cells: list[int] | None) -> tuple[ProviderEntry, ...]:
         traits, part = self.data.get("traits"), self._list("providers")

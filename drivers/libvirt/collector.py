@@ -44,20 +44,6 @@ Listed = tuple[tuple[Any, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Basics:
-    """Answers that cost libvirtd nothing. For fields see :class:`RawCapabilities`."""
-
-    libvirt_version: int
-    hypervisor_version: int
-    hypervisor_type: str
-    info: tuple[str, int, int, int, int, int, int, int] | None
-    """None if libvirt cannot find this out on this kernel."""
-    online: frozenset[int] | None
-    """None if libvirt cannot find this out on this kernel."""
-    present: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
 class HypervisorAbilities:
     """Answers that change only with libvirt, QEMU or the CPU."""
 
@@ -90,8 +76,12 @@ class Collector:
         """
         faults: Faults = {}
         capabilities = ask_capabilities(session)
-        basics = session.ask("asking for versions, memory and CPUs", ask_basics, CHEAP)
-        abilities = self._abilities(session, basics, capabilities, faults)
+        basics = session.ask(
+            "asking for versions, memory and CPUs",
+            lambda handle: ask_basics(handle, capabilities),
+            CHEAP,
+        )
+        abilities = self._abilities(session, basics, faults)
         devices = _list_or_fault(
             faults, DEVICES, lambda: session.ask("listing the devices", list_devices, LISTING)
         )
@@ -119,14 +109,8 @@ class Collector:
             if self._settings.power_managed_cpus or without_cells
             else KernelCpus()
         )
-        return RawCapabilities(
-            libvirt_version=basics.libvirt_version,
-            hypervisor_version=basics.hypervisor_version,
-            hypervisor_type=basics.hypervisor_type,
-            info=basics.info,
-            online=basics.online,
-            present=basics.present,
-            capabilities=capabilities,
+        return replace(
+            basics,
             expanded=abilities.expanded,
             domain_capabilities=abilities.domain_capabilities,
             devices=devices,
@@ -136,12 +120,12 @@ class Collector:
             ports=ask_ports(self._settings.sysfs),
             disk_shared=place.kind == "rbd",
             image_cache_gib=cache or 0,
-            **({"kernel": kernel} if kernel is not None else {}),
+            kernel=kernel or basics.kernel,
             faults=faults,
         )
 
     def _abilities(
-        self, session: Session, basics: Basics, capabilities: str, faults: Faults
+        self, session: Session, basics: RawCapabilities, faults: Faults
     ) -> HypervisorAbilities:
         """Return the abilities; without queries if nothing has changed since this connection last
         gave them.
@@ -149,13 +133,13 @@ class Collector:
         key = (
             basics.libvirt_version,
             basics.hypervisor_version,
-            hashlib.sha256(capabilities.encode()).hexdigest(),
+            hashlib.sha256(basics.capabilities.encode()).hexdigest(),
         )
         with self._lock:
             if self._known is not None and self._known[:2] == (session, key):
                 return self._known[2]
         found = _answer_or_fault(
-            faults, "traits", lambda: _ask_abilities(session, capabilities, self._settings)
+            faults, "traits", lambda: _ask_abilities(session, basics.capabilities, self._settings)
         )
         if found is None:
             return HypervisorAbilities()
@@ -278,10 +262,11 @@ def _list_or_fault(
 # --- queries, run in a worker ---------------------------------------------------------------------
 
 
-def ask_basics(handle: Handle) -> Basics:
-    """Return versions, name, memory and which CPUs are online."""
+def ask_basics(handle: Handle, capabilities: str) -> RawCapabilities:
+    """Return the answers that cost libvirtd nothing: versions, memory and which CPUs are online."""
     info, running = _answer_or_none(handle.getInfo), _answer_or_none(handle.getCPUMap)
-    return Basics(
+    return RawCapabilities(
+        capabilities=capabilities,
         libvirt_version=handle.getLibVersion(),
         hypervisor_version=handle.getVersion(),
         hypervisor_type=handle.getType(),

@@ -7,10 +7,12 @@ libvirt lacks one of the first two, which does not change while it runs, memory 
 cells, and the online CPUs are those whose place the capabilities give.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
+
+import os_traits
 
 from agent.errors import DriverError
 from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
@@ -26,7 +28,6 @@ from drivers.libvirt.traits import (
     emulator_traits,
     expanded_features,
     feature_traits,
-    hyperthreading_trait,
     tpm_secret_traits,
     with_flags,
 )
@@ -134,11 +135,15 @@ def facts_of(
         encryption=encryption.value,
         units=units,
         domains=None if answers.domains is None else domains.value,
-        traits=_certain_traits(
-            tpm_secret_traits(tpm_secrets)
-            | _traits(answers, capabilities, features, emulators.value, vtpm=vtpm),
-            complete="traits" not in faults.incomplete(),
-        ),
+        traits={
+            trait: has
+            for trait, has in (
+                tpm_secret_traits(tpm_secrets)
+                | _traits(answers, capabilities, features, emulators.value, vtpm=vtpm)
+            ).items()
+            # If the section is incomplete, a missing one may be unknown.
+            if has or not faults.found.get("traits")
+        },
         incomplete=faults.incomplete(),
     )
 
@@ -280,16 +285,9 @@ def _traits(
     traits = feature_traits(capabilities.architecture, features, is_complete=bool(answers.expanded))
     traits |= architecture_traits(capabilities.architecture)
     if capabilities.topology.value is not None:
-        traits |= hyperthreading_trait(capabilities.topology.value.smt)
+        traits[os_traits.HW_CPU_HYPERTHREADING] = capabilities.topology.value.smt
     if emulators:
         traits |= emulator_traits(
             emulators, answers.libvirt_version, answers.hypervisor_version, vtpm=vtpm
         )
     return traits
-
-
-def _certain_traits(traits: Mapping[str, bool], *, complete: bool) -> Mapping[str, bool]:
-    """Return the traits; if they are not complete, only the true ones, because a missing one may be
-    unknown.
-    """
-    return traits if complete else {trait: True for trait, has in traits.items() if has}

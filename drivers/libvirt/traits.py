@@ -251,11 +251,6 @@ def architecture_traits(architecture: str) -> dict[str, bool]:
     return _choices("HW_ARCH_", {_ARCHITECTURES.get(architecture, architecture)})
 
 
-def hyperthreading_trait(smt: bool) -> dict[str, bool]:
-    """Return whether cores have more than one thread."""
-    return {os_traits.HW_CPU_HYPERTHREADING: smt}
-
-
 def emulator_traits(
     emulators: Sequence[Emulator], libvirt_version: int, qemu_version: int, *, vtpm: bool
 ) -> dict[str, bool]:

@@ -131,7 +131,7 @@ class Host:
             agent,
             replace(self.policy, host=self.cells),
             self.rules,
-            lambda _node, _facts: self.devices,
+            lambda _node, _known: self.devices,
         )
         self.usage_step = UsageStep(self.records, slots, listed, settings, self.time)
         self.node_leases = NodeLeases(self.records, slots, agent, self.time)

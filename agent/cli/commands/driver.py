@@ -199,7 +199,7 @@ def _node(
 
 def _wrong(facts: HostFacts, settings: PciSettings, policy: MdevPolicy) -> Iterator[ConfigError]:
     """Yield the errors because of which an agent would not start on this node."""
-    yield from settings.misfits(facts)
+    yield from settings.misfits(facts.known_devices)
     if settings.report:
         for card in cards(match_devices(PresentDevices.of(facts.pci or ()), settings.specs)):
             yield from problems(card, facts.name, policy.mediated(facts.mdev or ()))

@@ -133,9 +133,9 @@ def test_whatever_answers_200_with_something_else_is_no_placement(call, html, pl
 
 @pytest.mark.parametrize("name", ["HW_CPU_X86_AVX", "CUSTOM_a", "CUSTOM_A/../x", ""])
 def test_only_custom_names_are_created(name, placement, client):
-    for call in (client.ensure_trait, client.ensure_resource_class):
+    for kind in ("traits", "resource_classes"):
         with pytest.raises(ValueError, match="is no custom name"):
-            call(name)
+            client.ensure_name(kind, name)
     assert placement.count() == 0
 
 

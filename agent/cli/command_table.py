@@ -499,7 +499,7 @@ COMMANDS = (
     Command(
         ("provider-config", "check"),
         "check the provider files, and show what they would change",
-        "provider_config_check",
+        "config_check",
         frozenset({"detailed_exitcode"}),
         (
             Argument(
@@ -535,7 +535,7 @@ COMMANDS = (
     Command(
         ("identity", "show"),
         "show the uuid by which Placement knows this node, and where it comes from",
-        "identity",
+        "store",
         examples=("agent identity show",),
         document="identity",
     ),
@@ -550,7 +550,7 @@ COMMANDS = (
     Command(
         ("identity", "set"),
         "take over the provider of this node that Placement has under another uuid",
-        "identity",
+        "store",
         frozenset(),
         (Argument("uuid", "the uuid of the root provider in Placement", "UUID"),),
         ("agent identity set 6ba7b810-9dad-41d1-80b4-00c04fd430c8",),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from oslo_config import cfg
 
-from agent.conf import clients, compute, default, devices, drivers, neutron, service
+from agent.conf import clients, compute, default, devices, neutron, service
 
 GROUPS: Mapping[str | None, Sequence[cfg.Opt]] = {
     None: default.OPTIONS,
@@ -15,22 +15,22 @@ GROUPS: Mapping[str | None, Sequence[cfg.Opt]] = {
     "neutron_tunnel": neutron.TUNNEL,
     "pci": devices.PCI,
     "devices": devices.DEVICES,
-    "libvirt": drivers.LIBVIRT,
-    "image_cache": drivers.IMAGE_CACHE,
-    "ironic": drivers.IRONIC,
+    "libvirt": compute.LIBVIRT,
+    "image_cache": compute.IMAGE_CACHE,
+    "ironic": compute.IRONIC,
     "workarounds": compute.WORKAROUNDS,
     "placement": clients.PLACEMENT,
     "nova": [],
     "store": service.STORE,
     "tracker": service.TRACKER,
     "api": service.API,
-    "host": drivers.HOST,
-    "fake": drivers.FAKE,
+    "host": compute.HOST,
+    "fake": compute.FAKE,
 }
 # The sections with keystoneauth's options, and their defaults that differ from keystoneauth's.
 SERVICES = {
     "placement": clients.PLACEMENT_DEFAULTS,
-    "ironic": drivers.IRONIC_DEFAULTS,
+    "ironic": compute.IRONIC_DEFAULTS,
     "nova": clients.NOVA_DEFAULTS,
 }
 

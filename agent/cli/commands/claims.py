@@ -10,9 +10,9 @@ from oslo_config import cfg
 
 from agent.api.client import MoveStep
 from agent.cli.command import Commands, Options
-from agent.cli.daemon_client import client
-from agent.cli.record_lists import (
+from agent.cli.daemon_client import (
     ask_daemon_or_store,
+    client,
     read_list,
     show_list,
     show_record,
@@ -113,7 +113,7 @@ def show_claim(conf: cfg.ConfigOpts, options: Options) -> int:
     claim = options.arguments["claim"]
 
     def of_store(store: "Store") -> Mapping[str, Any]:
-        from agent.cli.stored_records import record_views
+        from agent.cli.without_daemon import record_views
 
         return record_views(conf, store).claim(claim)
 

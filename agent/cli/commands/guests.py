@@ -11,9 +11,8 @@ from oslo_config import cfg
 from agent.api.client import ApiClient
 from agent.cli.command import Commands, Options
 from agent.cli.configuration import load
-from agent.cli.daemon_client import from_daemon, select_nodes
+from agent.cli.daemon_client import from_daemon, select_nodes, show_record
 from agent.cli.output import answer
-from agent.cli.record_lists import show_record
 from agent.errors import ConfigError
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable

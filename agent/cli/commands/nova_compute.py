@@ -12,7 +12,7 @@ import psutil
 from agent.http.nova_api import NovaApi, NovaNotAsked
 from agent.model.names import printable
 from agent.model.nova_answers import NovaService
-from agent.render.takeover import Check
+from agent.render.checks import Check
 
 PROGRAMS = frozenset({"nova-compute", "agent-nova-compute", "nova.cmd.compute"})
 """The last is its module, as ``python -m`` starts it."""

@@ -16,9 +16,8 @@ from oslo_config import cfg
 
 from agent.api.client import ApiClient
 from agent.cli.command import Commands, Options
-from agent.cli.daemon_client import from_daemon, select_nodes
+from agent.cli.daemon_client import Page, from_daemon, read_pages, select_nodes
 from agent.cli.output import answer
-from agent.cli.record_lists import Page, read_pages
 from agent.errors import ConfigError, StoreError
 from agent.model.claim import ENDED
 from agent.model.names import choose_nodes, name_first, number_of, printable
@@ -80,7 +79,7 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> tuple[int, bytes] | 
 def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> Iterator[Document]:
     """Yield the nodes as the last run left them. What the hypervisor shows is unknown."""
     from agent.api.node_documents import NO_RECORDS, allocations_document
-    from agent.cli import stored_records, without_daemon
+    from agent.cli import without_daemon
 
     trees = list(without_daemon.trees(store))
     chosen, unmatched = choose_nodes(trees, wanted, lambda tree: (tree.uuid, tree.name))
@@ -93,8 +92,8 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             if trees
             else "agent --once puts one there",
         )
-    records = {node["uuid"]: node["records"] for node in stored_records.resources(conf, store)}
-    views = stored_records.record_views(conf, store)
+    records = {node["uuid"]: node["records"] for node in without_daemon.resources(conf, store)}
+    views = without_daemon.record_views(conf, store)
     moves = [move for move in _all(views.migrations, "migrations") if move["status"] not in ENDED]
     claims, devices = (
         _by_node(_all(views.claims, "claims")),

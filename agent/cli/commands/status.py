@@ -13,9 +13,8 @@ from oslo_config import cfg
 
 from agent.api.client import ApiClient, ApiProblem
 from agent.cli.command import Commands, Options
-from agent.cli.daemon_client import Document, client, select_nodes
+from agent.cli.daemon_client import Document, ask_daemon_or_store, client, select_nodes
 from agent.cli.output import answer, write
-from agent.cli.record_lists import ask_daemon_or_store
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.finding import CHANGED, DONE, FAILED
 from agent.model.names import printable

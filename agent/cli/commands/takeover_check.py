@@ -32,8 +32,8 @@ from agent.model.report import NodeReport, Report
 from agent.placement.client import PlacementClient
 from agent.placement.server import Server
 from agent.placement.transport import Transport
+from agent.render.checks import SCHEMA, Check, render_checks, worst_verdict
 from agent.render.look import look_of
-from agent.render.takeover import SCHEMA, Check, render_checks, worst_verdict
 from agent.tree.desired_tree import other_marks
 
 PLAN = "agent --once --adopt --dry-run"

@@ -10,9 +10,8 @@ from oslo_config import cfg
 
 from agent.api.client import ApiClient
 from agent.cli.command import Commands, Options
-from agent.cli.daemon_client import from_daemon
+from agent.cli.daemon_client import RecordList, ask_daemon_or_store, from_daemon, show_list
 from agent.cli.output import write, write_document
-from agent.cli.record_lists import RecordList, ask_daemon_or_store, show_list
 from agent.errors import StoreError
 from agent.model.inventory import capacity
 from agent.model.names import choose_nodes, name_first
@@ -20,7 +19,7 @@ from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
 from agent.render.json_report import StoredTree, tree_document
 from agent.render.look import look_of
-from agent.render.resources import resource_lines
+from agent.render.records import resource_lines
 from agent.render.text import TREES_AT_MOST, render_tree_table, render_trees
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     if options.as_document:
         write_document(tree_document(chosen), options)
     elif options.format == "dot":
-        from agent.render.tree_drawing import render_drawing
+        from agent.render.tree_lines import render_drawing
 
         write(render_drawing(chosen))
     else:
@@ -142,7 +141,7 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _of_store(conf: cfg.ConfigOpts, store: "Store") -> Iterator[Document]:
-    from agent.cli.stored_records import resources
+    from agent.cli.without_daemon import resources
 
     return resources(conf, store)
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from agent.model.names import printable
-from agent.render.tree_drawing import render_drawing
+from agent.render.tree_lines import render_drawing
 from tests.support import backends
 from tests.support.html_page import HOSTILE
 from tests.unit.render.test_tree_drawing import stored

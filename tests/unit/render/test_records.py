@@ -6,8 +6,7 @@ from agent.model.finding import Drift
 from agent.model.report import NodeReport
 from agent.render.look import Look, table_lines, to_string
 from agent.render.monitoring import DETAILS_AT_MOST, render_plugin, render_textfile
-from agent.render.records import claim_lines
-from agent.render.resources import resource_lines
+from agent.render.records import claim_lines, resource_lines
 from agent.render.status import render_drift, status_lines, watch_lines
 from tests.unit.render.reports import ROOT, report
 

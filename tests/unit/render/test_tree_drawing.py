@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.render.json_report import StoredTree
-from agent.render.tree_drawing import render_drawing
+from agent.render.tree_lines import render_drawing
 from tests.support.html_page import HOSTILE
 
 ROOT, CELL, OTHER = (

@@ -45,7 +45,7 @@ def walked(
     time = Time()
     monkeypatch.setattr(clock, "now", time)
     backends.require("placement.deploy")
-    from tests.support.cloud_walk import CloudWalk
+    from tests.functional.walk.cloud_walk import CloudWalk
     from tests.support.placement import PlacementServer
 
     placement, reference = PlacementServer(), PlacementServer()

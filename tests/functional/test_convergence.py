@@ -15,10 +15,17 @@ from hypothesis import strategies as st
 
 from agent.model.names import child_role, child_uuid
 from agent.placement import exchange
+from tests.functional.random_trees import (
+    THEIR_AGGREGATE,
+    Meddling,
+    Tree,
+    meddlings,
+    shape_of,
+    trees,
+)
 from tests.support import backends
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.crashes import KINDS, Disturbance, disturbances, disturbed
-from tests.support.random_trees import THEIR_AGGREGATE, Meddling, Tree, meddlings, shape_of, trees
 
 pytestmark = pytest.mark.long
 

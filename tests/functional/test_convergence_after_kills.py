@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.functional.random_trees import ODD, OUR_AGGREGATES, OUR_CLASSES, OUR_TRAITS, Tree, Wanted
 from tests.support import faults
 from tests.support.agent import total
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import Config
 from tests.support.proxy import FaultProxy
-from tests.support.random_trees import ODD, OUR_AGGREGATES, OUR_CLASSES, OUR_TRAITS, Tree, Wanted
 from tests.support.system import AgentCommand
 
 pytestmark = pytest.mark.long

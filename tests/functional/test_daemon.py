@@ -11,7 +11,8 @@ import pytest
 
 from agent.api.client import ApiClient
 from agent.errors import AgentError
-from tests.support import faults, hanging_driver, telling_driver
+from tests.functional import telling_driver
+from tests.support import faults, hanging_driver
 from tests.support.child import CHECKOUT
 from tests.support.daemon_host import ROOT, DaemonHost
 from tests.support.http_placement import HttpPlacement

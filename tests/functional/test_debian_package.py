@@ -15,10 +15,10 @@ import pytest
 from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
+from tests.functional.container import Container, check_possible, differences, make_root, state_of
 from tests.functional.test_packaging import NOT_SOURCE, guide_lines, run
 from tests.support import backends
 from tests.support.child import CHECKOUT
-from tests.support.container import Container, check_possible, differences, make_root, state_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
 from tests.support.service_manager import until

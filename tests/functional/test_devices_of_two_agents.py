@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cloud import Cloud, cloud_on, killing
+from tests.functional.cloud import Cloud, cloud_on, killing
 from tests.support.compute_host import GPUS, PATIENCE, ComputeHost
 from tests.support.http_placement import HttpPlacement
 from tests.support.orchestrator import PAUSE, WITH_GPU, Guest

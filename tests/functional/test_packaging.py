@@ -18,9 +18,9 @@ from uuid import uuid4
 
 import pytest
 
+from tests.functional.container import check_possible
 from tests.support import libvirtd
 from tests.support.child import CHECKOUT
-from tests.support.container import check_possible
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import write_config
 from tests.support.pages import blocks

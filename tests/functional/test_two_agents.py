@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agent.api.client import MoveStep
-from tests.support.cloud import Cloud, cloud_on, killing
+from tests.functional.cloud import Cloud, cloud_on, killing
 from tests.support.compute_host import ComputeHost
 from tests.support.http_placement import HttpPlacement
 from tests.support.orchestrator import KINDS, PINNED, Guest

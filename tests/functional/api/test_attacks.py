@@ -15,8 +15,8 @@ import pytest
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from agent.api.local_api import WORKERS
 from agent.api.socket_file import health_socket
+from tests.functional.api.attacks import BODIES, UNFINISHED, post, send_shapes, unfinished, unread
 from tests.functional.test_daemon_claims import Host
-from tests.support.attacks import BODIES, UNFINISHED, post, send_shapes, unfinished, unread
 from tests.support.service_manager import until
 from tests.support.site import flavor_body, instance_body
 from tests.support.tracking import F1, guest, uuid_of

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from agent.store.engines import FILE_NAME as STORE
-from tests.support.folder import all_of
+from tests.functional.cli.folder import all_of
 from tests.support.placement import Placement
 from tests.support.system import AgentCommand
 

@@ -17,13 +17,13 @@ from agent.errors import NotReady
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell, Topology
+from tests.functional.cli import third_party
 from tests.functional.cli.refusals import refused, the_only
 from tests.functional.cli.setups import from_file, host_file, on
-from tests.support import third_party
+from tests.functional.cli.third_party import UUID, ThirdPartyDriver
 from tests.support.agent import total
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentCommand, AgentHere
-from tests.support.third_party import UUID, ThirdPartyDriver
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.functional.cli.folder import all_of
 from tests.functional.cli.refusals import DOCUMENT, refused, the_only
 from tests.functional.cli.setups import from_file, host_file, merged, on
 from tests.support import faults
 from tests.support.agent import total
-from tests.support.folder import all_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
 from tests.support.system import AgentCommand, AgentHere, Result

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.functional.cli.folder import all_of
 from tests.functional.cli.setups import from_file, host_file, merged, on
-from tests.support.folder import all_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentCommand, AgentHere, Result
 

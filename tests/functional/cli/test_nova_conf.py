@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.functional.cli.folder import all_of
 from tests.functional.cli.refusals import contents, refused, the_only
-from tests.support.folder import all_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.keystone import PASSWORD, Keystone
 from tests.support.system import AgentHere

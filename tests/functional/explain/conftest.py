@@ -11,7 +11,7 @@ from tests.support import backends
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list]:
     """One whose cells count dedicated CPUs, and one whose cells count everything."""
     backends.require("placement.deploy")
-    from tests.support.explained_host import ExplainedHost
+    from tests.functional.explain.explained_host import ExplainedHost
 
     found = [
         ExplainedHost(tmp_path_factory.mktemp(f"host-{strict}"), strict=strict)

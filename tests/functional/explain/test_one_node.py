@@ -19,7 +19,7 @@ from tests.support import backends
 from tests.support.agent import NAME, ROOT
 
 backends.require("placement.deploy")
-from tests.support.explained_host import ExplainedHost, some_claim  # noqa: E402 - needs Placement
+from tests.functional.explain.explained_host import ExplainedHost, some_claim  # noqa: E402 - needs Placement
 
 DEDICATED = {"hw:cpu_policy": "dedicated"}
 

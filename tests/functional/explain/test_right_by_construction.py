@@ -14,7 +14,7 @@ from agent.explain.scheduler_query import SchedulerQuery
 from tests.support import backends
 
 backends.require("placement.deploy")
-from tests.support.explained_host import (  # noqa: E402 - needs Placement
+from tests.functional.explain.explained_host import (  # noqa: E402 - needs Placement
     ExplainedHost,
     some_claim,
     some_query,

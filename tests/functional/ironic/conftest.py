@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.functional.ironic.ironic import Ironic
+from tests.functional.ironic.metal import MetalAgent
 from tests.support import backends
-from tests.support.ironic import Ironic
-from tests.support.metal import MetalAgent
 from tests.support.placement import PlacementServer
 from tests.support.proxy import FaultProxy
 from tests.support.store_place import Place

@@ -11,10 +11,10 @@ from agent.model.node_records import RecordChanges
 from agent.tracker.claims import check_ready
 from agent.tracker.errors import NodeUnavailable
 from tests.functional.ironic.conftest import Metal
+from tests.functional.ironic.ironic import Ironic
+from tests.functional.ironic.metal import LEASE, MetalAgent, audited
 from tests.support import faults
 from tests.support.agent import new_uuid
-from tests.support.ironic import Ironic
-from tests.support.metal import LEASE, MetalAgent, audited
 from tests.support.placement import PlacementServer
 from tests.support.proxy import FaultProxy
 from tests.support.store_place import Place

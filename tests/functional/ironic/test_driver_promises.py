@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.functional.ironic.ironic import Ironic
+from tests.functional.ironic.recorded_ironic import RecordedIronic
 from tests.support.agent import new_uuid
-from tests.support.ironic import Ironic
-from tests.support.recorded_ironic import RecordedIronic
 from tests.support.system import AgentHere, Result
 
 pytestmark = pytest.mark.long

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.functional.ironic.recorded_ironic import RecordedIronic, node_uuid
 from tests.functional.ironic.test_lost_roles import config
 from tests.support.http_placement import HttpPlacement
-from tests.support.recorded_ironic import RecordedIronic, node_uuid
 from tests.support.system import AgentHere
 from tests.support.tracking import guest
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 import pytest
 
 from tests.functional.ironic.conftest import Metal
+from tests.functional.ironic.ironic import Ironic
+from tests.functional.ironic.metal import MetalAgent
 from tests.support.agent import new_uuid
-from tests.support.ironic import Ironic
-from tests.support.metal import MetalAgent
 from tests.support.placement import PlacementServer
 
 pytestmark = pytest.mark.long

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.functional.ironic.recorded_ironic import RecordedIronic, node_uuid
 from tests.support.http_placement import HttpPlacement
-from tests.support.recorded_ironic import RecordedIronic, node_uuid
 from tests.support.service_manager import Service, until
 from tests.support.system import AgentCommand, AgentHere
 

@@ -11,11 +11,11 @@ from agent.errors import ConfigError
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker.stored_state import InstanceClaim
+from tests.functional.ironic.metal import MetalAgent, audited
+from tests.functional.ironic.recorded_ironic import RecordedIronic, node_uuid
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
-from tests.support.metal import MetalAgent, audited
 from tests.support.placement import PlacementServer
-from tests.support.recorded_ironic import RecordedIronic, node_uuid
 from tests.support.store_place import Place
 from tests.support.system import AgentHere
 from tests.support.tracking import Time

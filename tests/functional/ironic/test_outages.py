@@ -10,10 +10,10 @@ import pytest
 
 from agent.errors import ConfigError, NotReady
 from tests.functional.ironic.conftest import Metal
+from tests.functional.ironic.ironic import PASSWORD, Ironic
+from tests.functional.ironic.metal import MetalAgent, audited
 from tests.support import faults
-from tests.support.ironic import PASSWORD, Ironic
 from tests.support.keystone import AGENT, Keystone
-from tests.support.metal import MetalAgent, audited
 from tests.support.placement import PlacementServer
 from tests.support.proxy import FaultProxy
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.functional.ironic.ironic import Ironic
 from tests.support.http_placement import HttpPlacement
-from tests.support.ironic import Ironic
 from tests.support.service_manager import Service, until
 from tests.support.system import AgentCommand, AgentHere
 

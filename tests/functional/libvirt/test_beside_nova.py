@@ -215,7 +215,7 @@ def novas(places: Path, recorded: tuple[Libvirtd, RecordedSysfs]) -> Mapping[str
         "--mount",
         *([] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]),
     ]
-    script = CHECKOUT / "tests" / "support" / "nova_libvirt.py"
+    script = CHECKOUT / "tests" / "functional" / "libvirt" / "nova_libvirt.py"
     ran = subprocess.run(
         [*enter, str(NOVA), "-W", "ignore", str(script), *map(str, files)],
         capture_output=True,

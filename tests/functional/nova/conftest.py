@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.functional.nova.nova_api import NOVA, NovaApi
 from tests.support import backends
-from tests.support.nova_api import NOVA, NovaApi
 
 
 @pytest.fixture(scope="session")

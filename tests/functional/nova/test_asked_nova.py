@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.functional.nova.nova_api import NovaApi
 from tests.functional.nova.watched_host import (
     ALLOCATION,
     HEAL,
@@ -22,7 +23,6 @@ from tests.functional.nova.watched_host import (
 )
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
-from tests.support.nova_api import NovaApi
 
 pytestmark = pytest.mark.long
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.functional.cli.test_takeover_check import Site, the
+from tests.functional.nova.nova_api import NovaApi
 from tests.support.http_placement import HttpPlacement
-from tests.support.nova_api import NovaApi
 
 pytestmark = pytest.mark.long
 

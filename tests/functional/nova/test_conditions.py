@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.functional.nova.nova_api import NovaApi
 from tests.functional.nova.watched_host import HELD, ROOT, Watched, a_guest
 from tests.support.agent import new_uuid
 from tests.support.http_placement import HttpPlacement
-from tests.support.nova_api import NovaApi
 from tests.support.shell import Shell
 from tests.support.system import AgentHere
 

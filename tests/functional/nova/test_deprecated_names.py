@@ -10,8 +10,8 @@ import pytest
 
 from agent.conf import devices, neutron
 from agent.conf import options as agent_options
+from tests.functional.nova.nova_api import NOVA
 from tests.support import backends
-from tests.support.nova_api import NOVA
 
 TYPE, NETWORK = "nvidia-35", "foo"
 SCRIPT = f"""

@@ -69,7 +69,7 @@ class Nova:
         self.manage("cell_v2", "map_cell0", "--database_connection", self._database("cell0"))
         self.manage("cell_v2", "create_cell", "--transport-url", "fake:///")
         told = {"node": ROOT, "project": PROJECT, "user": USER, "servers": servers}
-        script = CHECKOUT / "tests" / "support" / "nova_records.py"
+        script = CHECKOUT / "tests" / "functional" / "nova" / "nova_records.py"
         self._run([str(NOVA), "-W", "ignore", str(script), str(self._config), json.dumps(told)])
 
     def manage(self, *arguments: str, code: int = 0) -> str:

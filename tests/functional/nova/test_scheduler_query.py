@@ -96,7 +96,7 @@ def novas(guests: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "set NOVA_PYTHON to a Python with nova==34.0.0 'SQLAlchemy<2.1'",
             )
         )
-    script = CHECKOUT / "tests" / "support" / "nova_query.py"
+    script = CHECKOUT / "tests" / "functional" / "nova" / "nova_query.py"
     lines = [[json.dumps(alias) for alias in ALIASES], *guests]
     ran = subprocess.run(
         [NOVA, "-W", "ignore", str(script)],

@@ -20,10 +20,10 @@ from keystoneauth1.session import Session
 from agent.cli.commands import audit
 from agent.placement import transport
 from agent.placement.transport import OutageLog
+from tests.functional.placement.certificates import Authority
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, AgentUnderTest, shaped, total
-from tests.support.certificates import Authority
 from tests.support.http_placement import HttpPlacement
 from tests.support.keystone import AGENT, NO_ROLE, PASSWORD, PROJECT, Keystone
 from tests.support.proxy import FaultProxy

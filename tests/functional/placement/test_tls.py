@@ -23,7 +23,7 @@ from agent.http.session import tls_remedy
 from agent.placement.client import PlacementClient
 from agent.placement.exchange import Exchange
 from agent.placement.transport import connect_http
-from tests.support.certificates import Authority
+from tests.functional.placement.certificates import Authority
 
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{"usages": {}}'
 NGINX = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>"

@@ -9,8 +9,7 @@ from typing import Literal
 
 import pytest
 
-from tests.support.placement import PlacementServer
-from tests.support.reshape_host import (
+from tests.functional.reshapes.reshape_host import (
     CONTEXT,
     FLOATING,
     MIXED,
@@ -21,6 +20,7 @@ from tests.support.reshape_host import (
     ReshapeHost,
     populated,
 )
+from tests.support.placement import PlacementServer
 
 MANY, FEW = 100, 12
 _NESTED, _DEVICES = Layout(pages=True), Layout(devices=True)

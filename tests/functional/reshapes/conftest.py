@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.functional.reshapes.cases import Case, States, Way
+from tests.functional.reshapes.reshape_host import Layout, ReshapeHost
 from tests.support.placement import PlacementServer
-from tests.support.reshape_host import Layout, ReshapeHost
 
 
 @pytest.fixture(scope="package")

@@ -13,9 +13,9 @@ from agent.model.operation import Reshape
 from agent.placement.allocations.host import Retired, retire
 from agent.tree.reported_cards import MARKER, card_of
 from tests.functional.reshapes.cases import FEW, REQUIRED, States
+from tests.functional.reshapes.reshape_host import VF, ReshapeHost
 from tests.support.agent import NAME, ROOT, operations
 from tests.support.placement import PlacementServer
-from tests.support.reshape_host import VF, ReshapeHost
 from tests.support.settled import client_of
 
 WITH, WITHOUT = REQUIRED["R5"].new, REQUIRED["R5"].old

@@ -18,12 +18,19 @@ from tests.functional.reshapes.cases import (
     beside,
     ways,
 )
+from tests.functional.reshapes.reshape_host import (
+    FLOATING,
+    LATER,
+    PINNED,
+    SHARED,
+    Layout,
+    ReshapeHost,
+)
 from tests.support import faults
 from tests.support.agent import NAME
 from tests.support.crashes import Crash, crash
 from tests.support.faults import Rule
 from tests.support.placement import PlacementServer
-from tests.support.reshape_host import FLOATING, LATER, PINNED, SHARED, Layout, ReshapeHost
 
 pytestmark = pytest.mark.long
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.functional.reshapes.cases import BASES, FEW, States
+from tests.functional.reshapes.reshape_host import CONTEXT, VGPU, Layout
 from tests.support import faults
 from tests.support.crashes import Crash, crash
 from tests.support.placement import PlacementServer
-from tests.support.reshape_host import CONTEXT, VGPU, Layout
 
 pytestmark = pytest.mark.long
 

@@ -17,9 +17,9 @@ from tests.functional.reshapes.cases import (
     States,
     ways,
 )
+from tests.functional.reshapes.reshape_host import PAGES, Layout, ReshapeHost
 from tests.support.agent import ROOT
 from tests.support.placement import PlacementServer
-from tests.support.reshape_host import PAGES, Layout, ReshapeHost
 
 TOLD = {"VCPU", "PCPU", "MEMORY_MB", "DISK_GB", PAGES}
 SHARING = 5

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.functional.reshapes.cases import FEW, REQUIRED, Case, ways
+from tests.functional.reshapes.reshape_host import Layout, ReshapeHost
 from tests.support.agent import ROOT
-from tests.support.reshape_host import Layout, ReshapeHost
 
 pytestmark = pytest.mark.parametrize("count", [FEW])
 

@@ -16,7 +16,7 @@ EARLY: tuple[Moment, ...] = ("begin", "write", "commit")
 @pytest.fixture
 def child(tmp_path: Path) -> Iterator[Child]:
     """A process that claims, see its module."""
-    process = Child("tests.support.claim_until_killed", tmp_path / "output")
+    process = Child("tests.functional.tracker.claim_until_killed", tmp_path / "output")
     yield process
     process.kill()
 

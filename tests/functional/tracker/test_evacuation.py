@@ -6,7 +6,7 @@ same numbers.
 
 import pytest
 
-from tests.support.journey import Journey
+from tests.functional.tracker.journey import Journey
 from tests.support.tracking import F2, F3, Host, World, domain, refused, rows, stats_of
 
 EMPTY, AS_F2 = "512/1/2048", "4608/3/53760"

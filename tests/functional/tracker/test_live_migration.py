@@ -5,7 +5,7 @@ import pytest
 from agent.model.claim import MigrationStatus
 from agent.tracker.claims import allocate_devices
 from agent.tracker.moves import finish
-from tests.support.journey import ANY_DEVICE, Journey
+from tests.functional.tracker.journey import ANY_DEVICE, Journey
 from tests.support.tracking import F1, F3, FG, Host, World, device, domain, guest, refused
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"

@@ -8,8 +8,8 @@ from agent.errors import StoreError
 from agent.model.claim import Migration
 from agent.model.node_records import RecordChanges
 from agent.tracker.stored_state import ClaimLimits
+from tests.functional.tracker.journey import ANY_DEVICE, Journey
 from tests.support.broken_store import UnsoundRecords
-from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.tracking import F1, F3, FG, Host, World, device, refused, rows
 
 EMPTY, AS_F1, AS_F3 = "512/1/2048", "2560/2/22528", "8704/5/84992"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from agent.model.provider_tree import ProviderTree
 from agent.tracker.allocations import AllocationShare, judge_allocations
 from agent.tracker.reconcile import ReconcileRules
-from tests.support.journey import Journey
+from tests.functional.tracker.journey import Journey
 from tests.support.tracking import F1, Host, World, domain, guest
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"

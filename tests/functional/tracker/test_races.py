@@ -14,7 +14,7 @@ import pytest
 
 from agent.model.node_records import RecordChanges
 from agent.store.records import Transaction
-from tests.support.contenders import CLAIMS, PROCESSES, REFUSED, THREADS, WON, contended
+from tests.functional.tracker.contenders import CLAIMS, PROCESSES, REFUSED, THREADS, WON, contended
 from tests.support.tracking import F1, Host, uuid_of
 
 if TYPE_CHECKING:

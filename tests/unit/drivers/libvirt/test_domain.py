@@ -16,7 +16,7 @@ from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.topology import Cell, Topology
 from drivers.libvirt.domain import FunctionAliases, function_aliases, read_domains
 from drivers.libvirt.raw_capabilities import read_node_devices
-from tests.support.libvirt_answers import (
+from tests.unit.drivers.libvirt.libvirt_answers import (
     DEVICES,
     MDEV,
     VF_0,

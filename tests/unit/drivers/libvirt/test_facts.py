@@ -28,7 +28,8 @@ from drivers.libvirt.raw_capabilities import (
     read_node_devices,
 )
 from drivers.libvirt.traits import emulator_traits
-from tests.support.libvirt_answers import (
+from tests.support.recordings import ABSENT, HOSTS, of_each
+from tests.unit.drivers.libvirt.libvirt_answers import (
     DEVICES,
     ONLINE,
     answers,
@@ -37,7 +38,6 @@ from tests.support.libvirt_answers import (
     fixture,
     pci,
 )
-from tests.support.recordings import ABSENT, HOSTS, of_each
 
 OWNER = "7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e01"
 BROKEN = DeviceAnswer("pci_0000_07_00_0", "computer", "<device><capability type='pci'>")

@@ -13,7 +13,7 @@ from agent.model.host_units import Mdev, MdevParent
 from agent.model.names import ConsumerUuid
 from drivers.libvirt.pci import read_mdevs, read_pci
 from drivers.libvirt.raw_capabilities import DeviceAnswer, read_node_devices
-from tests.support.libvirt_answers import (
+from tests.unit.drivers.libvirt.libvirt_answers import (
     BRIDGE,
     DEVICES,
     GPU,

@@ -16,7 +16,7 @@ from drivers.libvirt.traits import (
     feature_traits,
     with_flags,
 )
-from tests.support.libvirt_answers import answers, fixture
+from tests.unit.drivers.libvirt.libvirt_answers import answers, fixture
 
 OLD, NEW = (8_000_000, 6_002_000), (10_004_000, 8_002_000)
 

@@ -32,8 +32,8 @@ from drivers.libvirt.xml import (
     number,
     parse,
 )
-from tests.support.libvirt_answers import DEVICES, VPD, answers, domain, facts, fixture
 from tests.support.service_manager import until
+from tests.unit.drivers.libvirt.libvirt_answers import DEVICES, VPD, answers, domain, facts, fixture
 
 
 def nested(depth: int) -> str:

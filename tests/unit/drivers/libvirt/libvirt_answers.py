@@ -10,7 +10,7 @@ from agent.model.facts import DomainState, HostFacts
 from drivers.libvirt.facts import facts_of
 from drivers.libvirt.raw_capabilities import DeviceAnswer, DomainAnswer, RawCapabilities
 
-FIXTURES = Path(__file__).parents[1] / "unit" / "drivers" / "libvirt" / "xml"
+FIXTURES = Path(__file__).parent / "xml"
 
 ONLINE = frozenset({0, 1, 2, 3, 4, 5, 8})
 MDEV = "c6e54b2d-9a0f-4d0e-8a4c-2f3e4d5c6b7a"

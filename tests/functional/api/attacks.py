@@ -1,6 +1,6 @@
 """What somebody who may connect does to the agent's socket so that nobody else is served.
 
-``python -m tests.support.attacks SOCKET NODE ATTACK`` does it until it is killed.
+``python -m tests.functional.api.attacks SOCKET NODE ATTACK`` does it until it is killed.
 """
 
 import contextlib

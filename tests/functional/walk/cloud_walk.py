@@ -21,10 +21,7 @@ from agent.store.records import Records
 from agent.store.store import Store, open_store
 from agent.tracker.errors import TrackerError
 from agent.tree.policy import Layout
-from tests.support import faults
-from tests.support.broken_store import AFTER_COMMIT, Fault
-from tests.support.broken_store import Kind as FaultKind
-from tests.support.cloud_account import (
+from tests.functional.walk.cloud_account import (
     CloudAccount,
     Held,
     Holdings,
@@ -34,13 +31,16 @@ from tests.support.cloud_account import (
     by_host,
     offered,
 )
+from tests.functional.walk.walked_guest import WalkedGuest
+from tests.support import faults
+from tests.support.broken_store import AFTER_COMMIT, Fault
+from tests.support.broken_store import Kind as FaultKind
 from tests.support.crashes import FAULTS, SAVE_KINDS, Crash, Disturbance, disturbed
 from tests.support.database_trouble import KINDS as DATABASE_KINDS
 from tests.support.machine import CLASS_OF, Lie, random_lie, random_machine
 from tests.support.orchestrator import PINNED, PLAIN, WITH_FUNCTION, WITH_GPU, WITH_UNIT, Kind
 from tests.support.placement import PlacementServer
 from tests.support.tracking import Time, settled
-from tests.support.walked_guest import WalkedGuest
 from tests.support.walked_host import WalkedHost
 
 THEIR_CLASS, THEIR_TRAIT = "CUSTOM_THEIR_CLASS", "CUSTOM_THEIRS"

@@ -56,7 +56,7 @@ class Ironic:
         if basic:
             secret = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
             (folder / "htpasswd").write_text(f"{USER}:{secret}\n")
-        self._child = Child("tests.support.serve_ironic", folder / "ironic.output")
+        self._child = Child("tests.functional.ironic.serve_ironic", folder / "ironic.output")
         self._http = requests.Session()
         self._http.trust_env = False
         self._http.headers["X-OpenStack-Ironic-API-Version"] = VERSION

@@ -58,7 +58,7 @@ class NovaApi:
         self._log.write_text("")
         with (self._folder / "nova.output").open("ab") as output:
             process = subprocess.Popen(
-                [str(NOVA), "-W", "ignore", str(CHECKOUT / "tests/support/serve_nova.py")],
+                [str(NOVA), "-W", "ignore", str(CHECKOUT / "tests/functional/nova/serve_nova.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

@@ -14,13 +14,13 @@ from uuid import UUID
 from agent.api.client import ApiClient, ApiProblem, MoveStep
 from agent.model.claim import MigrationType
 from agent.model.instance import Flavor
-from tests.support.cloud_account import CloudAccount, Share
+from tests.functional.walk.cloud_account import CloudAccount, Share
 from tests.support.orchestrator import Guest, Kind, Resources
 from tests.support.placement import PROJECT, USER
 from tests.support.walked_host import WalkedHost
 
 if TYPE_CHECKING:
-    from tests.support.cloud_walk import CloudWalk
+    from tests.functional.walk.cloud_walk import CloudWalk
 
 # Moves that wait for no confirmation.
 AT_ONCE = ("live-migration", "evacuation")

@@ -2,7 +2,7 @@
 
 Networking is not here, so that no server has security groups; a token is taken for a
 reader's if it is ``reader``, and for an administrator's otherwise. ``PUT /records`` writes records
-into nova's databases, as :mod:`tests.support.nova_records` has them.
+into nova's databases, as :mod:`tests.functional.nova.nova_records` has them.
 """
 
 import json

@@ -257,7 +257,8 @@ class AuditRun:
         )
 
 
-_INSTANCE = re.compile(f"instance ({NORMAL_UUID.pattern})")
+# Not where the name is there already: guest one (UUID).
+_GUEST = re.compile(rf"(?<!\()(?:(?:instance|guest|consumer) )?\b({NORMAL_UUID.pattern})")
 
 
 def _with_names(drift: Sequence[Drift], facts: HostFacts | None) -> tuple[Drift, ...]:
@@ -269,7 +270,7 @@ def _with_names(drift: Sequence[Drift], facts: HostFacts | None) -> tuple[Drift,
     def named(found: re.Match[str]) -> str:
         return names.get(ConsumerUuid(found[1]), found[0])
 
-    return tuple(replace(one, detail=_INSTANCE.sub(named, one.detail)) for one in drift)
+    return tuple(replace(one, detail=_GUEST.sub(named, one.detail)) for one in drift)
 
 
 def _conflicts(errors: Iterable[AgentError], node: AuditedNode) -> Iterator[Drift]:

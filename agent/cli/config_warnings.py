@@ -59,7 +59,8 @@ class Unknown:
     """The environment variable; None in a file."""
 
     def __str__(self) -> str:
-        return f"{self.message}: {self.remedy}"
+        question = self.what.endswith("?")
+        return f"{self.message}{'' if question else ':'} {self.remedy}"
 
     @property
     def message(self) -> str:
@@ -165,7 +166,7 @@ def _unknown_variables(environ: Collection[str], names: Known, *, novas: bool) -
                 section,
                 option,
                 f"{what}: did you mean {printable(right)}?",
-                f"set {printable(right)} instead, or unset it",
+                "set that instead, or unset it",
                 variable,
             )
         elif not novas:
@@ -232,7 +233,7 @@ class _Reader:
         if likely is not None:
             what, remedy = (
                 f"{what}: did you mean [{likely}]?",
-                f"write [{likely}], or remove the section",
+                "write it so, or remove the section",
             )
         return Unknown(
             str(self._file.path), self._file.lines.get(section, 1), section, None, what, remedy
@@ -248,14 +249,14 @@ class _Reader:
             if likely is not None:
                 what, remedy = (
                     f"there is no such option: did you mean {likely}?",
-                    f"write {likely}, or remove it",
+                    "write it so, or remove it",
                 )
             elif self._novas:
                 continue
             elif elsewhere:
                 what, remedy = (
                     f"there is no such option here: did you mean that of [{elsewhere}]?",
-                    f"put it into [{elsewhere}], or remove it",
+                    "put it there, or remove it",
                 )
             else:
                 what, remedy = "there is no such option", f"remove it; {_ALL_THERE_ARE}"

@@ -18,16 +18,16 @@ from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.facts import Domain
 from agent.model.finding import Problem
 from agent.model.instance import Instance
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider import SHARING_TRAIT
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import format_cpu_list
-from agent.pci.choice import free_devices
 from agent.pci.device_request import DeviceRequestError, device_requests, matches
 from agent.tracker import nova_commands
 from agent.tracker.claim_usage import provider_usage
 from agent.tracker.errors import ResourcesUnavailable, UnknownInstance
-from agent.tracker.node_state import NodeState
+from agent.tracker.node_state import NodeState, mediated_parts
+from agent.tracker.reserving import whole_devices
 from agent.tracker.seen_guest import SEEN
 from agent.tracker.stored_state import InstanceClaim
 from agent.tree.cell_tree import OF_CELLS
@@ -98,7 +98,7 @@ def cell_uses(state: NodeState) -> list[CellUse]:
 def device_uses_of(state: NodeState, claim: InstanceClaim) -> list[RequestedDevice]:
     """Return the devices of the node that one of the claim's requests names, free ones first."""
     requests = [*claim.devices, *_of_aliases(state, claim)]
-    free = {device.address for device in free_devices(state.devices)}
+    free = {device.address for device in whole_devices(state)}
     found = [
         _use(device, free, state)
         for device in sorted(state.devices.values(), key=attrgetter("address"))
@@ -132,6 +132,10 @@ def _blocked(device: DeviceRecord, state: NodeState) -> Iterator[str]:
         yield NEEDS_CLEANING
     if device.serves != "guests":
         yield "not offered to guests"
+    if parts := mediated_parts(state.devices, device, state.mediated):
+        yield f"mediated devices of {name_first(sorted(parts))} exist or are promised"
+    if device.address in state.host.moved_devices:
+        yield f"may be {state.host.moved_devices[device.address]} of a guest on record"
     parent = state.devices.get(device.parent or "")
     if parent is not None and parent.used:
         yield f"its card {parent.address} waits to be cleaned"

@@ -188,8 +188,8 @@ def _facts(node: Document, now: float) -> Iterator[str]:
         )
     if usage := node["usage"]:
         yield (
-            f"used: {number_of(usage['vcpus_used'], 'CPU')}, {usage['memory_mb_used']} MiB "
-            f"memory, {usage['disk_mb_used']} MiB disk"
+            f"used or reserved: {number_of(usage['vcpus_used'], 'CPU')}, "
+            f"{usage['memory_mb_used']} MiB memory, {usage['disk_mb_used']} MiB disk"
         )
         yield ", ".join(
             number_of(usage[f"{noun}s"], noun) for noun in ("instance", "claim", "migration")

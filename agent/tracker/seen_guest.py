@@ -13,7 +13,7 @@ from agent.model.claim import Claim
 from agent.model.facts import Domain, DomainState
 from agent.model.host_units import MdevShare, UnitRecord
 from agent.model.instance import Amounts, Flavor, Instance, PlacedCell, VmState
-from agent.model.names import name_first, printable
+from agent.model.names import ConsumerUuid, name_first, printable
 from agent.model.node_records import RecordChanges
 from agent.model.topology import format_cpu_list
 from agent.numa.host import CellUsageError, HostCell, count_guests, is_displaced
@@ -21,6 +21,7 @@ from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus
 from agent.pci.choice import free_devices
 from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
+from agent.tracker.nova_commands import guest_name
 from agent.tracker.reserving import guest_topology
 
 SEEN = "seen-"
@@ -297,7 +298,7 @@ def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     except CellUsageError as error:
         owners = sorted(
             {
-                claim.instance
+                _called(state, claim.instance)
                 for claim in state.claims.values()
                 if pinned_cpus(claim.cells) & pinned_cpus(guest.cells)
             }
@@ -352,4 +353,11 @@ def _units(state: NodeState, guest: Domain) -> Iterator[Refusal]:
 
 def _owner(state: NodeState, holder: str) -> str:
     """Return who has what that claim holds."""
-    return state.claims[holder].instance if holder in state.claims else f"claim {holder}"
+    claim = state.claims.get(holder)
+    return f"claim {holder}" if claim is None else _called(state, claim.instance)
+
+
+def _called(state: NodeState, instance: ConsumerUuid) -> str:
+    """Return the name and the uuid of an instance that the hypervisor shows; else its uuid."""
+    shown = (guest for guest in state.host.guests or () if guest.uuid == instance)
+    return next(map(guest_name, shown), f"instance {instance}")

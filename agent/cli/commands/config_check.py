@@ -117,13 +117,12 @@ def _daemon_warnings(conf: cfg.ConfigOpts) -> Iterator[str]:
     """Yield what a daemon lacks, and a single audit does not."""
     lacks = []
     if not conf.compute_driver:
-        lacks.append("[DEFAULT] compute_driver, unless libvirt answers")
+        lacks.append("no [DEFAULT] compute_driver, unless libvirt answers")
     try:
         uses_embedded(conf, daemon=True)
     except ConfigError as error:
-        lacks.append(f"credentials: {error.message}")
-    if lacks:
-        yield f"enough for agent --once; the daemon needs {'; '.join(lacks)}"
+        lacks.append(f"{error.message}: {error.remedy}")
+    yield from (f"enough for agent --once, not for the daemon: {lack}" for lack in lacks)
 
 
 def _folder_errors(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:

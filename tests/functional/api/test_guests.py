@@ -55,7 +55,7 @@ def test_the_guests_are_shown_with_what_the_records_say(site, inhabited):
     ) == (inhabited.claims("i1")[0].id, "F1", None, [GPUS[0]])
     assert shown["i4"]["refusals"] == [
         {
-            "reason": f"it has device {GPUS[0]}, which belongs to {guest('i3')}",
+            "reason": f"it has device {GPUS[0]}, which belongs to guest i3 ({guest('i3')})",
             "remedy": "take it from one of them",
         }
     ]

@@ -168,8 +168,8 @@ def test_as_text(agent: AgentHere) -> None:
         "    running · 4 CPUs · 2048 MiB memory · cell 0 pinned to 4-5 · cell 1 pinned to 12-13"
         in lines
     )
-    assert f"    ✗ cell 0: CPUs [5] are pinned already, by {PINNED}" in lines
-    assert f"    ✗ it has device {GPU}, which belongs to {WITH_GPU}" in lines
+    assert f"    ✗ cell 0: CPUs [5] are pinned already, by guest pinned ({PINNED})" in lines
+    assert f"    ✗ it has device {GPU}, which belongs to guest with-gpu ({WITH_GPU})" in lines
     assert (
         lines[-1] == "5 guests, 4 not on record, 1 cannot be imported; dry run: nothing was written"
     )
@@ -315,7 +315,7 @@ def test_sets_that_lack_what_imported_guests_have_are_drift(
     (node,) = agent.run("--once", "--format", "json").json["nodes"]
     assert node["errors"] == []
     (told,) = [one["detail"] for one in node["drift"] if one["kind"] == "guest-conflict"]
-    assert f"lacks CPUs 4, to which guest {PINNED} is pinned" in told
+    assert f"lacks CPUs 4, to which guest pinned ({PINNED}) is pinned" in told
 
 
 def test_a_node_that_there_is_not_and_a_driver_that_tells_nothing(

@@ -140,6 +140,9 @@ def test_a_guest_does_not_get_a_card_that_another_has_in_part_nor_a_part_of_one_
         claim(client, "part", whole=False)
         with pytest.raises(ApiProblem, match=f"mediated devices of {GPU}"):
             claim(client, "whole", whole=True)
+        told = agent.run("explain", "--vcpus", "1", "--ram", "512", "--alias", "gpu").stdout
+        taken = f"device {GPU}: mediated devices of {GPU} exist or are promised"
+        assert taken in " ".join(told.split())
         client.abort_claim(uuid_of("claim-part"))
         claim(client, "whole", whole=True)
         with pytest.raises(ApiProblem, match=f"a guest has {GPU} whole"):

@@ -180,8 +180,8 @@ def details(faults: Faults) -> dict[str | None, str]:
         BOTH: "its allocation is on this node and on another one",
         faults.migration: f"as much as guest {TWICE}",
         faults.evacuated: "here and on another node",
-        SECOND_CPUS: f"CPUs [5] are pinned already, by {FIRST_CPUS}",
-        SECOND_CARD: f"it has device {CARDS[3]}, which belongs to {FIRST_CARD}",
+        SECOND_CPUS: f"CPUs [5] are pinned already, by guest first ({FIRST_CPUS})",
+        SECOND_CARD: f"it has device {CARDS[3]}, which belongs to guest third ({FIRST_CARD})",
         OUTSIDE: "cpu_dedicated_set lacks CPUs 2",
         None: "cell 1: 1536 pages of 2048 KiB are promised, of 1024",
     }

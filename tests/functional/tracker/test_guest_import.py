@@ -67,7 +67,8 @@ def test_what_can_be_is_imported_and_the_rest_is_named(world: World) -> None:
         "has-gpu": "imported",
         "odd": "refused",
     }
-    assert reasons(found) == {"odd": [f"cell 0: CPUs [5] are pinned already, by {guest('pinned')}"]}
+    taken = f"CPUs [5] are pinned already, by guest pinned ({guest('pinned')})"
+    assert reasons(found) == {"odd": [f"cell 0: {taken}"]}
     # 512 of the host itself; 2048 of F1, 2048, 512; 1 of F1, 4, 1; the disk of F1.
     assert hn.usage == "5120/6/20480"
     settled(hn)

@@ -113,9 +113,9 @@ def test_devices_that_it_cannot_have_are_told_one_by_one():
     on = state(instances=[OTHER], claims=[held], devices=rows)
     addresses = (GPU, PF, VF, "0000:03:00.0", "0000:04:00.0")
     assert reasons(seen(devices=tuple(PciAddress.parse(address) for address in addresses)), on) == [
-        f"it has device {GPU}, which belongs to {OTHER.uuid}",
+        f"it has device {GPU}, which belongs to instance {OTHER.uuid}",
         f"it has device {PF}, whose PF or VFs others have",
-        f"it has device {VF}, which belongs to {OTHER.uuid}",
+        f"it has device {VF}, which belongs to instance {OTHER.uuid}",
         "it has device 0000:03:00.0, which is not offered to guests",
         "it has device 0000:04:00.0, which is not offered to guests",
     ]

@@ -157,6 +157,8 @@ class PageNode:
     """Whether nothing of the plan is left to do."""
     drift: tuple[Document, ...]
     errors: tuple[Document, ...]
+    hint: str
+    """What is no trouble and worth to know, such as that allocations were not judged."""
     machine: PageMachine | None
     """None if nothing is known of the machine."""
     guests: tuple[PageGuest, ...]
@@ -221,7 +223,7 @@ def page_of(
     """Return the page of nodes. ``nodes``: each the document of a node's report with the keys
     ``audited_at``, ``last_good_audit_at``, ``records``, ``guests``, ``claims``, ``migrations`` and
     ``devices``, as the local API has them, and ``allocations``: what each consumer is known to have
-    of each provider.
+    of each provider; ``hint``, if there is one.
     """
     shown = tuple(page_node(number, node) for number, node in enumerate(nodes))
     return Page(
@@ -261,6 +263,7 @@ def page_node(number: int, node: Document) -> PageNode:
             map(with_ways, sorted(drift, key=lambda one: SEVERITIES.index(one["severity"])))
         ),
         errors=tuple(map(with_ways, node["errors"])),
+        hint=node.get("hint") or "",
         machine=machine_of(node),
         guests=page_guests(node),
         claims=tuple(map(_promise, node["claims"])),

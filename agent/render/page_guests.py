@@ -6,6 +6,7 @@ from typing import Any
 
 from agent.model.topology import format_cpu_list
 from agent.render.problem_lines import remedy_ways
+from agent.render.records import OUTCOMES
 
 Document = Mapping[str, Any]
 
@@ -27,7 +28,7 @@ class PageGuest:
     allocation: tuple[str, ...]
     """What Placement is known to have allocated to it of the node, one text for each provider."""
     record: str
-    """How its record stands, in a word."""
+    """Whether it is on record, in words."""
     refusals: tuple[Document, ...]
     misplaced: bool
     """Whether the drift says that its host would not grant it any more."""
@@ -125,7 +126,7 @@ def _guest(
             *(mdev_words(share) for claim in claims for share in claim.get("mdevs", ())),
         ),
         allocation=allocation,
-        record=shown["outcome"] if shown else "claimed",
+        record=OUTCOMES[shown["outcome"] if shown else "known"][0],
         refusals=tuple(map(with_ways, shown["refusals"])) if shown else (),
         misplaced=misplaced,
     )

@@ -58,7 +58,7 @@ def make_report_page(
         # One by one, because the documents of thousands of nodes are large.
         (
             node_page_document(
-                audit_document(audit),
+                {**audit_document(audit), "hint": audit.report.hint},
                 audit.report.consumers,
                 by_node.get(audit.report.uuid),
                 tracker,

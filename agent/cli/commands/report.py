@@ -295,6 +295,7 @@ def _audited_node(
         **node_document(report),
         "audited_at": now,
         "last_good_audit_at": now if report.state in ("in-sync", "changed") else None,
+        "hint": report.hint,
     }
     return node_page_document(node, report.consumers, state, tracker)
 

@@ -75,7 +75,7 @@ const machine = (shown, prefix) => section(prefix, "machine", "Machine",
   shown.devices.length ? [words("h4", "", "Devices of no known cell"), words("ul", "devices", shown.devices.map(device))] : []);
 
 const guest = (shown, prefix) => element("li", { tabindex: "0", "data-guest": shown.number },
-  words("p", "", words("bdi", "name", shown.name || shown.uuid), " ", words("span", "dim", `${shown.state} · record: ${shown.record}`),
+  words("p", "", words("bdi", "name", shown.name || shown.uuid), " ", words("span", "dim", `${shown.state} · ${shown.record}`),
     shown.misplaced ? [" ", element("a", { class: "severity info", href: `#${prefix}-drift` }, "misplaced")] : []),
   words("p", "", shown.vcpus === null ? "" : `${plural(shown.vcpus, "CPU")}, `, shown.memory_mb === null ? "" : `${shown.memory_mb} MiB`,
     shown.flavor ? [", flavor ", words("bdi", "", shown.flavor)] : [], " ", words("code", "dim", shown.uuid)),
@@ -114,7 +114,8 @@ const band = (node, prefix) => {
       node.steps.length ? element("a", { href: `#${prefix}-plan` }, `${pending ? "would change: " : ""}${plural(pending || node.steps.length, "operation")}`)
         : words("span", "", "nothing to change")),
     words("p", "dim", words("code", "", node.uuid || "uuid not known yet"), node.driver ? ` · driver ${node.driver}` : "",
-      node.audited ? ` · audited ${node.audited}` : "", ` · last good audit ${node.last_good_audit || "not known"}`));
+      node.audited ? ` · audited ${node.audited}` : "", ` · last good audit ${node.last_good_audit || "not known"}`),
+    node.hint ? words("p", "", words("bdi", "", node.hint)) : []);
 };
 const article = node => {
   const prefix = `node-${node.number}`;

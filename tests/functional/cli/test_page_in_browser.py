@@ -104,7 +104,9 @@ CHANGED = node("node-1", operations=[{**one, "status": "done"} for one in node()
 
 
 @pytest.mark.parametrize(
-    "document", [node("node-1"), CHANGED, server(7)], ids=["planned", "changed", "nothing to do"]
+    "document",
+    [node("node-1", hint="allocations were not judged"), CHANGED, server(7)],
+    ids=["planned", "changed", "nothing to do"],
 )
 def test_a_node_among_many_is_shown_as_on_its_own_page(written, browser, document):
     with opened(browser, written(document)) as found:

@@ -37,6 +37,7 @@ class Shell:
         self, folder: Path, agent: AgentCommand, placement: str = "", nova: str = ""
     ) -> None:
         self._folder, self._programs = agent.folder, folder
+        self._identity = nova.removesuffix("/v2.1") + "/v3"
         folder.mkdir(exist_ok=True)
         self.has("agent", f'exec {sys.executable} -m agent --config-file {agent.config_file} "$@"')
         if placement:
@@ -61,6 +62,7 @@ class Shell:
             "NO_PROXY": "*",
             "OS_AUTH_TYPE": "admin_token",
             "OS_TOKEN": "admin",
+            "OS_IDENTITY_ENDPOINT_OVERRIDE": self._identity,
             # A version with which the client alone cannot unset a consumer of nova.
             "OS_PLACEMENT_API_VERSION": "1.39",
         }

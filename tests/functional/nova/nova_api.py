@@ -14,6 +14,7 @@ import requests
 
 from tests.support import stopped
 from tests.support.child import CHECKOUT, READY
+from tests.support.http_placement import HttpPlacement
 from tests.support.ini import Value, write_config
 
 NOVA = os.environ.get("NOVA_PYTHON")
@@ -23,7 +24,7 @@ START_DEADLINE = 300
 class NovaApi:
     """Started, held, and told what its databases have."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, placement: HttpPlacement) -> None:
         self._folder, self._log = folder, folder / "requests.jsonl"
         self._config = write_config(
             folder / "nova.conf",
@@ -33,6 +34,7 @@ class NovaApi:
                 "database": {"connection": self._database("cell")},
                 # Pages of a few records, so that there is more than one.
                 "api": {"max_limit": 3},
+                "placement": placement.credentials(),
             },
         )
         self._process: subprocess.Popen[str] | None = None

@@ -40,6 +40,7 @@ def server(ctxt: Any, mapping: Any, uuid: str, owner: tuple[str, str], **state: 
     project, user = owner
     flavor = objects.Flavor(
         context=ctxt,
+        id=7,
         flavorid="7",
         name="m1.small",
         vcpus=1,
@@ -59,6 +60,7 @@ def server(ctxt: Any, mapping: Any, uuid: str, owner: tuple[str, str], **state: 
         "compute_id": 1,
         "vm_state": "active",
         "task_state": None,
+        "launched_at": timeutils.utcnow(),
         **state,
     }
     objects.Instance(
@@ -85,6 +87,21 @@ def server(ctxt: Any, mapping: Any, uuid: str, owner: tuple[str, str], **state: 
         cell_mapping=mapping,
         queued_for_delete=False,
     ).create()
+    # What it was asked for with, which a move asks for again.
+    kinds = objects.RequestSpec.fields
+    nothing = {name: None for name, kind in kinds.items() if getattr(kind, "nullable", False)}
+    request = {
+        "instance_uuid": uuid,
+        "project_id": project,
+        "user_id": user,
+        "flavor": flavor,
+        "image": objects.ImageMeta(id=uuid, properties=objects.ImageMetaProps()),
+        "num_instances": 1,
+        "pci_requests": objects.InstancePCIRequests(instance_uuid=uuid, requests=[]),
+        "requested_networks": objects.NetworkRequestList(objects=[]),
+    }
+    wanted = {name: value for name, value in {**nothing, **request}.items() if name != "id"}
+    objects.RequestSpec(context.get_admin_context(), **wanted).create()
 
 
 def migration(ctxt: Any, uuid: str, **fields: Any) -> None:

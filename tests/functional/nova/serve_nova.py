@@ -1,8 +1,10 @@
 """The process behind ``NovaApi``: nova's own compute API on SQLite, run by a Python that has nova.
 
-Networking is not here, so that no server has security groups; a token is taken for a
-reader's if it is ``reader``, and for an administrator's otherwise. ``PUT /records`` writes records
-into nova's databases, as :mod:`tests.functional.nova.nova_records` has them.
+Networking is not here, so that no server has security groups or ports; what nova tells its other
+services stays in memory, because none of them runs. A token is taken for a
+reader's if it is ``reader``, and for an administrator's otherwise. ``GET /v3`` tells the client
+the version of an identity service. ``PUT /records`` writes records into nova's databases, as
+:mod:`tests.functional.nova.nova_records` has them.
 """
 
 import json
@@ -20,11 +22,11 @@ os.environ["OS_NOVA_DISABLE_EVENTLET_PATCHING"] = "true"
 sys.path.insert(0, str(Path(__file__).parent))
 
 import nova_records
-from nova import config, objects
+from nova import config, objects, rpc
 from nova.api import auth
 from nova.api.openstack import FaultWrapper
 from nova.api.openstack.compute import APIRouterV21
-from nova.network import security_group_api
+from nova.network import neutron, security_group_api
 
 READY = "READY "
 
@@ -62,6 +64,11 @@ class Api:
             nova_records.write(json.loads(told))
             start("204 No Content", [])
             return [b""]
+        if path == "/v3":
+            start("200 OK", [("Content-Type", "application/json")])
+            link = {"rel": "self", "href": f"http://{environ['HTTP_HOST']}/v3"}
+            version = {"id": "v3.14", "status": "stable", "links": [link]}
+            return [json.dumps({"version": version}).encode()]
         query = environ.get("QUERY_STRING")
         line = {"method": environ["REQUEST_METHOD"], "path": path + (f"?{query}" if query else "")}
         with self._log.open("a") as log:
@@ -91,7 +98,9 @@ def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     config.parse_args(["nova-api", "--config-file", options["config_file"]])
     objects.register_all()
+    rpc.init(config.CONF)
     security_group_api.get_instances_security_groups_bindings = lambda *_args, **_more: {}
+    neutron.API.instance_has_extended_resource_request = lambda *_args: False
     server = make_server("127.0.0.1", options["port"], Api(Path(options["log"])), _Server, _Quiet)
     print(f"{READY}{server.server_port}", flush=True)
     server.serve_forever()

@@ -22,7 +22,7 @@ from agent.placement.allocations.change import remove_from
 from agent.placement.allocations.checks import ConsumerNotFound
 from agent.placement.client import PlacementClient
 from agent.tracker.node_state import NodeState
-from agent.tree.cell_tree import is_cell_name, page_size
+from agent.tree.node_trees import is_cell_name, page_size
 from agent.tree.reported_cards import MARKER, card_of
 
 # Audits until nothing is left to do: the first one moves and deletes, the next one deletes what was

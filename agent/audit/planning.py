@@ -50,8 +50,8 @@ from agent.tree.allocation_repair import (
     unknown_shares,
     wrong_owners,
 )
-from agent.tree.cell_tree import page_size
 from agent.tree.desired_tree import STATUS_DISABLED
+from agent.tree.node_trees import page_size
 
 
 def plan_audit(seen: Observation) -> PlanOutcome:

@@ -16,8 +16,12 @@ from agent.api.requests import MOST_GIB, MOST_VCPUS, NewClaim, instance_claim
 from agent.cli.request_file import RequestUnreadable, display_name, read_request_file
 from agent.errors import AgentError
 from agent.explain.explanation import ExplainedRequest
-from agent.explain.scheduler_query import SchedulerQuery, scheduler_query
-from agent.explain.spec_faults import property_faults, spec_faults
+from agent.explain.scheduler_query import (
+    SchedulerQuery,
+    property_faults,
+    scheduler_query,
+    spec_faults,
+)
 from agent.model.instance import Flavor, Instance
 from agent.model.inventory import MAX_INT
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid, printable

@@ -30,7 +30,7 @@ from agent.tracker.node_state import NodeState, mediated_parts
 from agent.tracker.reserving import whole_devices
 from agent.tracker.seen_guest import SEEN
 from agent.tracker.stored_state import InstanceClaim
-from agent.tree.cell_tree import OF_CELLS
+from agent.tree.node_trees import OF_CELLS
 
 NEEDS_CLEANING = "waits to be cleaned after its last guest"
 

@@ -9,8 +9,8 @@ from itertools import combinations
 from typing import Generic, Literal, TypeVar
 
 from agent.model.names import printable
-from agent.numa.cpu_request import SIZED
 from agent.numa.fit import NO_NETWORKS
+from agent.numa.request import SIZED
 from agent.pci.device_request import EXTRA_SPEC
 from agent.tracker.claims import claim_instance
 from agent.tracker.errors import ResourcesUnavailable, TrackerError

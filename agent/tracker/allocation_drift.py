@@ -23,7 +23,7 @@ from agent.tracker.allocations import AllocationShare, amounts_text
 from agent.tracker.node_state import NodeState
 from agent.tracker.nova_commands import guest_name
 from agent.tracker.stored_state import TreeConsumers
-from agent.tree.cell_tree import OF_CELLS
+from agent.tree.node_trees import OF_CELLS
 from agent.tree.reported_cards import device_class, device_providers
 
 Place = tuple[ProviderUuid, str]

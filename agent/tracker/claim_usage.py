@@ -19,9 +19,8 @@ from agent.model.provider_tree import ProviderTree
 from agent.numa.host import HostCell
 from agent.tracker.errors import UnknownDevice, WrongState
 from agent.tracker.node_state import NodeState
-from agent.tree.cell_tree import cell_name, page_class
 from agent.tree.host_tree import choose_layout
-from agent.tree.node_trees import uuid_of_child
+from agent.tree.node_trees import cell_name, page_class, uuid_of_child
 from agent.tree.policy import MdevPolicy, Policy
 from agent.tree.reported_cards import (
     DeviceUse,

@@ -40,7 +40,7 @@ from agent.tracker.errors import (
 )
 from agent.tracker.node_state import NodeState, mediated_parts
 from agent.tracker.stored_state import ClaimLimits, InstanceClaim, MoveClaim, Resources
-from agent.tree.cell_tree import page_size
+from agent.tree.node_trees import page_size
 
 
 def choose_units(

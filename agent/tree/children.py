@@ -16,8 +16,14 @@ from agent.model.mirror import Consumers
 from agent.model.names import ProviderUuid
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
-from agent.tree.cell_tree import cell_or_root, is_cell_name
-from agent.tree.node_trees import NodeTrees, ensure_child, inventory_record, uuid_of_child
+from agent.tree.node_trees import (
+    NodeTrees,
+    cell_or_root,
+    ensure_child,
+    inventory_record,
+    is_cell_name,
+    uuid_of_child,
+)
 from agent.tree.policy import EncryptionPolicy, MdevPolicy, MdevType
 
 

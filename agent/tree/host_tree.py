@@ -18,9 +18,11 @@ from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Topology, format_cpu_list
 from agent.numa.fit import cells_named
-from agent.tree.cell_tree import (
+from agent.tree.node_trees import (
     OF_CELLS,
     Cpus,
+    NodeTrees,
+    inventory_record,
     is_cell_name,
     of_cells,
     page_records,
@@ -28,7 +30,6 @@ from agent.tree.cell_tree import (
     put_cell,
     shape_cells,
 )
-from agent.tree.node_trees import NodeTrees, inventory_record
 from agent.tree.policy import Layout, Policy, Ratio
 
 

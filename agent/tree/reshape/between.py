@@ -15,9 +15,8 @@ from agent.model.instance import PlacedCell
 from agent.model.inventory import capacity
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.provider_tree import ProviderTree
-from agent.tree.cell_tree import OF_CELLS, cell_name, is_cell_name, page_size
 from agent.tree.children import CHILDREN
-from agent.tree.node_trees import NodeTrees
+from agent.tree.node_trees import OF_CELLS, NodeTrees, cell_name, is_cell_name, page_size
 from agent.tree.reshape.allocation_editor import (
     AllocationEditor,
     ReshapeContext,

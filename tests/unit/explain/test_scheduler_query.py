@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from agent.explain.constraints import constraints_of, without_constraints
 from agent.explain.host_answer import BudgetSpent, smallest_sets
-from agent.explain.scheduler_query import scheduler_query
-from agent.explain.spec_faults import property_faults, spec_faults
+from agent.explain.scheduler_query import property_faults, scheduler_query, spec_faults
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.pci.device_request import Aliases, aliases

@@ -16,9 +16,9 @@ from agent.model.provider_tree import ProviderTree, compare_trees
 from agent.pci.settings import PresentDevices, match_devices
 from agent.placement.merge import Merge
 from agent.placement.ownership import MergeInputs, foreign_share
-from agent.tree.cell_tree import cell_name
 from agent.tree.device_providers import Reported, device_providers_of, shrinking
 from agent.tree.device_tree import ProviderPlace, put_devices, with_cards
+from agent.tree.node_trees import cell_name
 from agent.tree.reported_cards import DeviceUse
 from tests.support.tracking import guest
 from tests.unit.pci import scene

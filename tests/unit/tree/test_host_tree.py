@@ -7,9 +7,8 @@ from agent.model.facts import CpuFacts
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
-from agent.tree.cell_tree import Cpus
 from agent.tree.host_tree import choose_layout, layout_hint, offered_cpus, shape_host
-from agent.tree.node_trees import NodeTrees
+from agent.tree.node_trees import Cpus, NodeTrees
 from agent.tree.policy import Policy, Ratio
 from tests.unit.tree.nodes import (
     FACTS,

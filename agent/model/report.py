@@ -142,7 +142,11 @@ def exit_code(
     """
     if errors or not all(map(_well, nodes)):
         return PARTLY if any(map(_succeeded, nodes)) else FAILED
-    return CHANGED if detailed and any(map(_noteworthy, nodes)) else DONE
+    noteworthy = any(
+        node.state != "in-sync" or any(drift.severity == "warning" for drift in node.drift)
+        for node in nodes
+    )
+    return CHANGED if detailed and noteworthy else DONE
 
 
 def _well(node: NodeReport) -> bool:
@@ -167,7 +171,3 @@ def _succeeded(node: NodeReport) -> bool:
         provider is not None and provider.uuid != node.uuid for provider in failed
     )
     return "done" in statuses or "failed" not in statuses or apart
-
-
-def _noteworthy(node: NodeReport) -> bool:
-    return node.state != "in-sync" or any(drift.severity == "warning" for drift in node.drift)

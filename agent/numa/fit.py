@@ -114,7 +114,9 @@ def fit(
         *groups.values(),
         *(frozenset({at}) for at, cell in enumerate(host) if cell.id in named),
     )
-    search = Search(pairs.fits, order, needed, _cells(host), devices, budget)
+    ids = [cell.id for cell in host]
+    cells = Cells(ids, [[cell.distances.get(other, 0) for other in ids] for cell in host])
+    search = Search(pairs.fits, order, needed, cells, devices, budget)
     if needed:
         hit = Hitting(pairs.fits, order, needed).columns()
         if hit is None:
@@ -156,11 +158,6 @@ def _check_count(host: Sequence[HostCell], guest: Guest, named: Sequence[int]) -
             ),
             {},
         )
-
-
-def _cells(host: Sequence[HostCell]) -> Cells:
-    ids = [cell.id for cell in host]
-    return Cells(ids, [[cell.distances.get(other, 0) for other in ids] for cell in host])
 
 
 def _not_all(named: Sequence[int], groups: Mapping[str, frozenset[int]], misfits: Misfits) -> NoFit:

@@ -273,7 +273,16 @@ def not_offered(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigErr
     offer, and for each guest that is pinned to CPUs that it does not offer.
     """
     yield from _without_set(policy, guests)
-    yield from _lost_cpus(policy, guests)
+    pinnable, option = policy.pinnable or frozenset(), PIN_SET if policy.pin_set else DEDICATED
+    for guest, cells in guests if pinnable else ():
+        if lost := pinned_cpus(cells) - pinnable:
+            yield ConfigError(
+                f"{option} lacks CPUs {format_cpu_list(lost)}, to which guest {guest} is pinned",
+                "add them to the set, or move the guest away first; before that, what of them is "
+                f"offline: chcpu --enable {format_cpu_list(lost)}",
+                guest=guest,
+                cpus=tuple(sorted(lost)),
+            )
 
 
 def _without_set(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:
@@ -312,16 +321,3 @@ def _unset(option: str, other: str, kind: str, found: Sequence[str]) -> Iterator
         f"set {option.partition(' ')[2]}, or move these guests away first",
         guests=tuple(guests),
     )
-
-
-def _lost_cpus(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:
-    pinnable, option = policy.pinnable or frozenset(), PIN_SET if policy.pin_set else DEDICATED
-    for guest, cells in guests if pinnable else ():
-        if lost := pinned_cpus(cells) - pinnable:
-            yield ConfigError(
-                f"{option} lacks CPUs {format_cpu_list(lost)}, to which guest {guest} is pinned",
-                "add them to the set, or move the guest away first; before that, what of them is "
-                f"offline: chcpu --enable {format_cpu_list(lost)}",
-                guest=guest,
-                cpus=tuple(sorted(lost)),
-            )

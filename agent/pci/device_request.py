@@ -375,7 +375,7 @@ def with_providers(
         name: [
             uuid for uuid, amounts in sorted(allocated.items()) for _ in range(amounts.get(name, 0))
         ]
-        for name in _classes(allocated)
+        for name in {name for amounts in allocated.values() for name in amounts}
     }
     requests = tuple(requests)
     for request in requests:
@@ -386,10 +386,6 @@ def with_providers(
     return tuple(
         request if request.providers else _with_providers(request, left) for request in requests
     )
-
-
-def _classes(allocated: Mapping[ProviderUuid, Mapping[str, int]]) -> set[str]:
-    return {name for amounts in allocated.values() for name in amounts}
 
 
 def _with_providers(request: DeviceRequest, left: dict[str, list[ProviderUuid]]) -> DeviceRequest:

@@ -307,12 +307,9 @@ class _Sorter:
         )
         known = self._known.get(kind)
         if known is None:
-            known = self._known[kind] = self._slots_of(device, provider)
+            known = self._known[kind] = sum(
+                1 << number
+                for number, slot in enumerate(self._slots)
+                if slot.provider in (None, provider) and matches(device, slot.request)
+            )
         return known
-
-    def _slots_of(self, device: DeviceRecord, provider: object) -> Bits:
-        return sum(
-            1 << number
-            for number, slot in enumerate(self._slots)
-            if slot.provider in (None, provider) and matches(device, slot.request)
-        )

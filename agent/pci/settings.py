@@ -144,7 +144,11 @@ def matches(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> boo
         spec.vendor_id in (None, device.vendor_id)
         and spec.product_id in (None, device.product_id)
         and _is_there(device, spec, present)
-        and (not spec.remote_managed or _can_be_remote_managed(device, present))
+        # By the serial number the service that programs the card finds it.
+        and (
+            not spec.remote_managed
+            or (device.type in VIRTUAL and bool(present.serial_number(device)))
+        )
     )
 
 
@@ -169,13 +173,6 @@ def _is_there(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> b
         )
         return through or device.address == single
     return spec.devname is None and spec.address.matches(device.address)
-
-
-def _can_be_remote_managed(device: PciDevice, present: PresentDevices) -> bool:
-    """Return whether the device is a VF with a serial number, by which the service that programs
-    the card finds the card.
-    """
-    return device.type in VIRTUAL and bool(present.serial_number(device))
 
 
 def misfits(specs: Iterable[DeviceSpec], present: PresentDevices) -> Iterator[ConfigError]:

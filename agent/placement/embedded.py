@@ -5,17 +5,15 @@ It is reached through keystoneauth like any other Placement; only the socket is 
 function call.
 """
 
-import io
 import logging
 import sqlite3
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, urlsplit
 
 import requests
 from keystoneauth1 import adapter, session, token_endpoint
@@ -91,20 +89,22 @@ class WsgiAdapter(BaseAdapter):
             self._lock.release()
 
     def _answer(self, request: requests.PreparedRequest) -> requests.Response:
-        started: dict[str, Any] = {}
+        # Imported here, because it comes with Placement.
+        from webob import Request
 
-        def start_response(
-            status: str, headers: Iterable[tuple[str, str]], _error: Any = None
-        ) -> None:
-            started.update(status=status, headers=headers)
-
-        content = b"".join(self._application(_environment(request), start_response))
+        sent = Request.blank(
+            str(request.url),
+            method=request.method,
+            headers=dict(request.headers),
+            body=request.body.encode() if isinstance(request.body, str) else request.body or b"",
+        )
+        status, headers, content = sent.call_application(self._application)
         answer = requests.Response()
-        code, _, answer.reason = started["status"].partition(" ")
+        code, _, answer.reason = status.partition(" ")
         answer.status_code = int(code)
-        answer.headers = CaseInsensitiveDict(started["headers"])
+        answer.headers = CaseInsensitiveDict(headers)
         answer.url, answer.request, answer.encoding = str(request.url), request, "utf-8"
-        answer._content = content
+        answer._content = b"".join(content)
         return answer
 
     def close(self) -> None:
@@ -119,44 +119,6 @@ def _too_slow(request: requests.PreparedRequest, seconds: float) -> PlacementUnr
         "query; or raise [placement] read_timeout",
         kind=SLOW,
     )
-
-
-def _environment(request: requests.PreparedRequest) -> dict[str, Any]:
-    url = urlsplit(str(request.url))
-    body = (
-        request.body.encode()
-        if isinstance(request.body, str)
-        else request.body
-        if isinstance(request.body, bytes)
-        else b""
-    )
-    environment: dict[str, Any] = {
-        "REQUEST_METHOD": request.method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": unquote(url.path),
-        "QUERY_STRING": url.query,
-        "SERVER_NAME": url.hostname,
-        "SERVER_PORT": "80",
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "REMOTE_ADDR": "127.0.0.1",
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "http",
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": False,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-    }
-    for name, value in request.headers.items():
-        key = name.upper().replace("-", "_")
-        if key == "CONTENT_TYPE":
-            environment[key] = value
-        elif key != "CONTENT_LENGTH":
-            environment[f"HTTP_{key}"] = (
-                value.decode("latin-1") if isinstance(value, bytes) else value
-            )
-    return environment
 
 
 def _application(connection: str, copy: Copy | None) -> Any:

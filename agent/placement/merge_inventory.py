@@ -201,7 +201,13 @@ class InventoryMerge:
         }
         records |= {name: _without_reserved(records[name]) for name in back}
         return {
-            name: completed(record, _last_record(name, present, reserved))
+            name: completed(
+                record,
+                # Without what the agent itself had reserved.
+                _without_reserved(present.inventory.get(name, {}))
+                if name in reserved
+                else present.inventory.get(name, {}),
+            )
             for name, record in records.items()
         }
 
@@ -242,14 +248,6 @@ class InventoryMerge:
             present.uuid,
             use.consumers[0] if len(use.consumers) == 1 else None,
         )
-
-
-def _last_record(name: str, present: Provider, reserved: frozenset[str]) -> Record:
-    """Return Placement's record of the class, which completes a sparse record; without
-    ``reserved`` if the agent had reserved all of it.
-    """
-    record = present.inventory.get(name, {})
-    return _without_reserved(record) if name in reserved else record
 
 
 def _without_reserved(record: Record) -> Record:

@@ -345,7 +345,12 @@ def _updated(
     """Return ``view`` with the providers ``read`` and the structure of ``rows``; the same object if
     nothing differs.
     """
-    if not read and not _is_restructured(known, rows):
+    # No generation shows that names, parents or members differ.
+    restructured = len(known) != len(rows) or any(
+        (there := known.provider(row.uuid)).name != row.name or there.parent_uuid != row.parent_uuid
+        for row in rows
+    )
+    if not read and not restructured:
         tree = view.tree
     else:
         tree = _assemble(known, rows, read)
@@ -396,15 +401,6 @@ def _overdue(
         if now - view.read_at.get(row.uuid, now) > interval * (0.5 + int(row.uuid[:4], 16) / 131072)
     ]
     return set(due[: ceil(len(rows) / 20)])
-
-
-def _is_restructured(known: ProviderTree, rows: Sequence[Row]) -> bool:
-    """Return whether names, parents or members differ; no generation shows that."""
-    return len(known) != len(rows) or any(
-        (known_provider := known.provider(row.uuid)).name != row.name
-        or known_provider.parent_uuid != row.parent_uuid
-        for row in rows
-    )
 
 
 def _assemble(

@@ -131,7 +131,10 @@ def depends(operation: Operation, failed: Collection[Operation], target: TargetT
     is set. Without the name of its root nothing says that the tree is this node's.
     """
     nameless = any(
-        isinstance(failure, RenameProvider) and _is_root(target, failure) for failure in failed
+        isinstance(failure, RenameProvider)
+        and target.exists(failure.provider.uuid)
+        and target.provider(failure.provider.uuid).parent_uuid is None
+        for failure in failed
     )
     if nameless or not failed:
         return nameless
@@ -164,11 +167,6 @@ def depends(operation: Operation, failed: Collection[Operation], target: TargetT
     return isinstance(operation, SetAggregates) and _hangs_from(
         target, operation.provider.uuid, missing
     )
-
-
-def _is_root(target: TargetTree, operation: RenameProvider) -> bool:
-    uuid = operation.provider.uuid
-    return target.exists(uuid) and target.provider(uuid).parent_uuid is None
 
 
 def _hangs_from(
@@ -209,9 +207,6 @@ class _Way:
     def _ref(self, uuid: ProviderUuid) -> ProviderRef:
         tree = self.tree if self.tree.exists(uuid) else self.present
         return ProviderRef(uuid, tree.name_of(uuid))
-
-    def _old(self, uuid: ProviderUuid) -> Provider:
-        return self.present.provider(uuid) if self.present.exists(uuid) else _NOTHING
 
     def renames(self) -> Iterator[Operation]:
         """Yield changes of names."""
@@ -293,7 +288,8 @@ class _Way:
         inventory = set(self.changes.inventory)
         traits, aggregates = set(self.changes.traits), set(self.changes.aggregates)
         for uuid in reversed(self.tree.get_provider_uuids()):
-            old, new, provider = self._old(uuid), self.tree.provider(uuid), self._ref(uuid)
+            old = self.present.provider(uuid) if self.present.exists(uuid) else _NOTHING
+            new, provider = self.tree.provider(uuid), self._ref(uuid)
             if uuid in inventory and uuid not in reshaped:
                 yield SetInventory(
                     provider=provider,

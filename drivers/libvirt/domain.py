@@ -28,9 +28,9 @@ from drivers.libvirt.xml import (
     Element,
     child,
     fault,
-    from_attributes,
     natural,
     parse,
+    pci_address,
     text_of,
 )
 
@@ -90,7 +90,7 @@ def pci_devices_of(domain: Element, aliases: FunctionAliases, what: str) -> tupl
     if devices is None:
         return ()
     named = {
-        from_attributes(address, f"{what}: host device")
+        pci_address(address.get, f"{what}: host device")
         for path in _BY_ADDRESS
         for address in devices.findall(path)
     }

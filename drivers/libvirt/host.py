@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -127,21 +126,15 @@ def _pool(settings: DiskSettings) -> int:
     try:
         pools = json.loads(text)["pools"]
         (found,) = [pool["stats"] for pool in pools if pool["name"] == settings.pool]
-        return _bytes(found)
+        # What can still be written plus what is stored, both without replicas: ``bytes_used``
+        # includes replicas where there is ``stored``.
+        stored = found["stored"] if "stored" in found else found["bytes_used"]
+        return int(found["max_avail"]) + int(stored)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DriverError(
             printable(f"ceph df reports no size of the pool {settings.pool}"),
             "see [libvirt] images_rbd_pool, and whether rbd_user may see it",
         ) from error
-
-
-def _bytes(stats: Mapping[str, Any]) -> int:
-    """Return what can still be written plus what is stored, both without replicas: ``bytes_used``
-    includes replicas where there is ``stored``.
-    """
-    return int(stats["max_avail"]) + int(
-        stats["stored"] if "stored" in stats else stats["bytes_used"]
-    )
 
 
 OPTION = "[libvirt] pmem_namespaces"

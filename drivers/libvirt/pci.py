@@ -17,12 +17,11 @@ from drivers.libvirt.raw_capabilities import NodeDevice, NodeDeviceList
 from drivers.libvirt.xml import (
     Element,
     fault,
-    from_attributes,
-    from_elements,
     from_name,
     integer,
     natural,
     number,
+    pci_address,
     text_of,
 )
 
@@ -113,7 +112,7 @@ def address_of(device: NodeDevice) -> PciAddress:
 
     :raises DriverError: it has none, or its name says another.
     """
-    address = from_elements(device.capability, device.what)
+    address = pci_address(device.capability.findtext, device.what)
     named = from_name(device.name)
     if named is not None and named != address:
         raise fault(device.what, f"its address is {address}, against its name")
@@ -145,7 +144,7 @@ def _function(device: NodeDevice, devices: NodeDeviceList, ports: Mapping[str, P
         ()
         if virtual is None
         else tuple(
-            from_attributes(address, f"{what}: virt_functions")
+            pci_address(address.get, f"{what}: virt_functions")
             for address in virtual.findall("address")
         )
     )
@@ -191,7 +190,7 @@ def _physical_function(physical: Element, what: str) -> PciAddress:
     address = physical.find("address")
     if address is None:
         raise fault(what, "its physical function has no address")
-    return from_attributes(address, f"{what}: phys_function")
+    return pci_address(address.get, f"{what}: phys_function")
 
 
 def _id(capability: Element, name: str, what: str) -> str:

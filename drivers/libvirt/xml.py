@@ -132,21 +132,6 @@ def _shown(text: str | None) -> str:
 _NAME = re.compile(r"pci_([0-9a-f]{4,8})_([0-9a-f]{2})_([0-9a-f]{2})_([0-7])")
 
 
-def from_attributes(element: Element, what: str) -> PciAddress:
-    """Return the address in the attributes of an ``<address>``.
-
-    :raises DriverError: a part is missing, no number, or too large.
-    """
-    return _address(element.get, what)
-
-
-def from_elements(capability: Element, what: str) -> PciAddress:
-    """Return the address in the elements of a ``pci`` capability; raises as
-    :func:`from_attributes`.
-    """
-    return _address(capability.findtext, what)
-
-
 def from_name(name: str) -> PciAddress | None:
     """Return the address in the name of a node device; None if the name is not that of a PCI
     function, or is of another form.
@@ -157,7 +142,12 @@ def from_name(name: str) -> PciAddress | None:
     return PciAddress(*(int(part, 16) for part in match.groups()))
 
 
-def _address(part: Callable[[str], str | None], what: str) -> PciAddress:
+def pci_address(part: Callable[[str], str | None], what: str) -> PciAddress:
+    """Return the address whose parts are the attributes of an ``<address>`` (its ``get``), or the
+    elements of a ``pci`` capability (its ``findtext``).
+
+    :raises DriverError: a part is missing, no number, or too large.
+    """
     return PciAddress(
         number(part("domain"), f"{what}: domain", 0xFFFFFFFF),
         number(part("bus"), f"{what}: bus", 0xFF),

@@ -7,7 +7,7 @@ was lost has been applied.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -358,7 +358,7 @@ def usages_for_limits(
     :raises PlacementUnreachable: no answer came, four times.
     :raises BadRequest: the input is invalid.
     """
-    refuse(_problems(project_id, user_id))
+    refuse(owner_problems(project_id, "nobody" if user_id is None else user_id))
     try:
         return client.owner_usages(project_id, user_id)
     except PlacementRefused as error:
@@ -368,7 +368,3 @@ def usages_for_limits(
 def quota_usage(usages: Mapping[str, int]) -> QuotaUsage:
     """Return amounts by class as cores and memory."""
     return QuotaUsage(usages.get("VCPU", 0) + usages.get("PCPU", 0), usages.get("MEMORY_MB", 0))
-
-
-def _problems(project_id: str, user_id: str | None) -> Iterator[str]:
-    return owner_problems(project_id, "nobody" if user_id is None else user_id)

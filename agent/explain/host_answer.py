@@ -5,6 +5,7 @@ fit. Pure; claims nothing.
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import combinations
 from typing import Generic, Literal, TypeVar
 
@@ -43,19 +44,6 @@ class CorrectionSets(Generic[Condition]):
     """Whether every set of that size is there; False if the search was cut."""
 
 
-class _Questions(Generic[Condition]):
-    """The answers so far. No question is asked twice."""
-
-    def __init__(self, fits: Callable[[frozenset[Condition]], bool]) -> None:
-        self._fits = fits
-        self._answers: dict[frozenset[Condition], bool] = {}
-
-    def fit_without(self, left_out: frozenset[Condition]) -> bool:
-        if left_out not in self._answers:
-            self._answers[left_out] = self._fits(left_out)
-        return self._answers[left_out]
-
-
 def smallest_sets(
     conditions: Sequence[Condition],
     fits: Callable[[frozenset[Condition]], bool],
@@ -67,14 +55,15 @@ def smallest_sets(
     ``unsatisfiable``: of each of these sets, every result has a condition, as far as the caller
     knows.
     """
-    questions = _Questions(fits)
+    # No question is asked twice.
+    fit_without = cache(fits)
     found: list[frozenset[Condition]] = []
     try:
-        if _search(conditions, questions, [*unsatisfiable], found):
+        if _search(conditions, fit_without, [*unsatisfiable], found):
             return CorrectionSets(tuple(found), complete=True)
         found.clear()
         # The caller was wrong about what is unsatisfiable.
-        _search(conditions, questions, [], found)
+        _search(conditions, fit_without, [], found)
     except BudgetSpent:
         # Each of them was checked before it was added.
         return CorrectionSets(tuple(found), complete=False)
@@ -83,7 +72,7 @@ def smallest_sets(
 
 def _search(
     conditions: Sequence[Condition],
-    questions: _Questions[Condition],
+    fit_without: Callable[[frozenset[Condition]], bool],
     unsatisfiable: Sequence[frozenset[Condition]],
     found: list[frozenset[Condition]],
 ) -> bool:
@@ -92,11 +81,9 @@ def _search(
     """
     for size in range(1, min(len(conditions), MOST_TOGETHER) + 1):
         for left_out in _sets(conditions, size, unsatisfiable):
-            if not questions.fit_without(left_out):
+            if not fit_without(left_out):
                 continue
-            if size > 1 and any(
-                questions.fit_without(left_out - {condition}) for condition in left_out
-            ):
+            if size > 1 and any(fit_without(left_out - {condition}) for condition in left_out):
                 return False
             found.append(left_out)
         if found:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 import os_resource_classes as orc
 import os_traits
 
-from agent.model.instance import Flavor
 from agent.model.names import printable
 from agent.numa.flavor_and_image import FlavorAndImage, boolean
 from agent.pci.device_request import (
@@ -254,7 +253,8 @@ def scheduler_query(
     if not builder.has(orc.MEMORY_MB):
         builder.add(orc.MEMORY_MB, flavor.memory_mb)
     if not builder.has(orc.DISK_GB):
-        builder.add(orc.DISK_GB, _disk_gb(flavor, volume_backed=claim.instance.volume_backed))
+        disk_mb = flavor.amounts(volume_backed=claim.instance.volume_backed).disk_mb
+        builder.add(orc.DISK_GB, -(-disk_mb // 1024))
     features = feature_request(settings)
     for name, amount in features.resources.items():
         builder.add(name, amount)
@@ -329,11 +329,6 @@ def _add_cpus(builder: _QueryBuilder, claim: InstanceClaim) -> None:
             builder.forbid(os_traits.HW_CPU_HYPERTHREADING)
     if not builder.has(orc.VCPU, orc.PCPU):
         builder.add(orc.VCPU, flavor.vcpus)
-
-
-def _disk_gb(flavor: Flavor, *, volume_backed: bool) -> int:
-    root = 0 if volume_backed else flavor.root_gb
-    return root + flavor.ephemeral_gb + -(-flavor.swap_mb // 1024)
 
 
 def _add_devices(
@@ -436,7 +431,13 @@ def spec_faults(specs: Mapping[str, str]) -> Iterator[str]:
     for key, value in specs.items():
         found = OVERRIDE.fullmatch(key)
         if found is not None:
-            why = _amount_fault(found[3], value) if found[1] == "resources" else _trait_fault(value)
+            why = (
+                _amount_fault(found[3], value)
+                if found[1] == "resources"
+                else ""
+                if value in (REQUIRED, FORBIDDEN)
+                else f"the value is neither {REQUIRED} nor {FORBIDDEN}"
+            )
         elif key == GROUP_POLICY and value not in POLICIES:
             why = f"the value is not one of {', '.join(POLICIES)}"
         else:
@@ -461,11 +462,6 @@ def _amount_fault(name: str, value: str) -> str:
         alike = difflib.get_close_matches(name, orc.STANDARDS, n=1, cutoff=CLOSE)
         return f"no resource class has that name{_meant(alike)}"
     return "" if value.isascii() and value.isdecimal() else "no whole number of at least 0"
-
-
-def _trait_fault(value: str) -> str:
-    known = value in (REQUIRED, FORBIDDEN)
-    return "" if known else f"the value is neither {REQUIRED} nor {FORBIDDEN}"
 
 
 def _name_fault(key: str, known: frozenset[str]) -> str:

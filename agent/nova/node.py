@@ -15,7 +15,8 @@ from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
 from agent.nova.ownership import as_written, is_device, next_journal, novas_classes, of_others
 from agent.placement import clock
-from agent.placement.client import PlacementClient, ProviderHolding
+from agent.placement.answers import HeldByConsumer
+from agent.placement.client import PlacementClient
 from agent.placement.flush import Flush, FlushResult
 from agent.placement.merge import Target
 from agent.placement.merge_inventory import Usages, Use, uses_of
@@ -64,7 +65,7 @@ class _Held:
     generation: int | None
     read_at: float
     """Seconds since the epoch."""
-    consumers: Mapping[ConsumerUuid, ProviderHolding]
+    consumers: Mapping[ConsumerUuid, HeldByConsumer]
 
 
 class MirroredNode:
@@ -164,7 +165,7 @@ class MirroredNode:
             for consumer, holding in held.consumers.items():
                 here.setdefault(consumer, {})[provider.uuid] = holding.resources
                 newest[consumer] = max(
-                    newest.get(consumer, (-1.0, 0)), (held.read_at, holding.generation)
+                    newest.get(consumer, (-1.0, 0)), (held.read_at, holding.consumer_generation)
                 )
         # A consumer that released everything and allocates again begins with a generation that it
         # may have had before.

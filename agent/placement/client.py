@@ -6,7 +6,6 @@ before. Each method raises :class:`~agent.errors.PlacementRefused` for an unexpe
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 from urllib.parse import quote, urlencode
 
@@ -19,6 +18,7 @@ from agent.placement.answers import (
     AggregatesBody,
     AllocationBody,
     CandidatesBody,
+    HeldByConsumer,
     HoldersBody,
     InventoriesBody,
     NotDocumented,
@@ -49,15 +49,6 @@ NameKind = Literal["traits", "resource_classes"]
 # Bytes of the names in one query. uWSGI has 4,096 bytes for a request by default, with its headers,
 # and counts an address twice: one of 1,500 bytes is answered everywhere.
 LONGEST_QUERY = 1300
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderHolding:
-    """The allocation of one consumer on one provider."""
-
-    resources: Resources
-    generation: int
-    """The generation of the consumer, not of the provider."""
 
 
 class PlacementClient:
@@ -242,7 +233,7 @@ class PlacementClient:
 
     # --- allocations ------------------------------------------------------------------------------
 
-    def holdings(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, ProviderHolding] | None:
+    def holdings(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, HeldByConsumer] | None:
         """Return the allocation of each consumer on one provider, ``None`` if there is no such
         provider.
         """
@@ -251,11 +242,7 @@ class PlacementClient:
         )
         if answer.status == 404:
             return None
-        held = self.exchange.decode(answer, HoldersBody).allocations
-        return {
-            consumer: ProviderHolding(entry.resources, entry.consumer_generation)
-            for consumer, entry in held.items()
-        }
+        return self.exchange.decode(answer, HoldersBody).allocations
 
     def consumers(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Resources]:
         """Return the resources of each consumer on one provider; empty if there is no such

@@ -295,8 +295,7 @@ class Flush:
         return Attempt(operation, sending.rename_or_reparent(self.client, operation, present))
 
     def _write_allocations(self, operation: AllocationOperation) -> Attempt:
-        again = operation.key in self.confirmed
-        sending.write_allocations(self.client, operation, again=again)
+        sending.write_allocations(self.client, operation, again=operation.key in self.confirmed)
         return Attempt(operation)
 
     # --- deletions --------------------------------------------------------------------------------
@@ -314,8 +313,7 @@ class Flush:
             blocked.update(tree.provider(uuid).parent_uuid for uuid in uuids if tree.exists(uuid))
 
     def _delete(self, operation: DeleteProvider) -> Attempt:
-        again = operation.key in self.confirmed
-        if not sending.delete(self.client, operation, again=again):
+        if not sending.delete(self.client, operation, again=operation.key in self.confirmed):
             self.result.missing.add(operation.provider.uuid)
         return Attempt(operation)
 

@@ -259,24 +259,21 @@ def allocations_written(before: ProviderTree, now: ProviderTree) -> Mapping[Prov
     contents explain, with the difference: each write of contents or of an allocation moves it by
     one.
     """
-    return {
-        known.uuid: written
-        for known in before.providers()
-        if now.exists(known.uuid) and (written := _allocations_of(known, now.provider(known.uuid)))
-    }
-
-
-def _allocations_of(before: Provider, now: Provider) -> int:
-    if before.generation is None or now.generation is None or before.generation == now.generation:
-        return 0
-    contents = sum(
-        (
-            before.inventory != now.inventory,
-            before.traits != now.traits,
-            before.aggregates != now.aggregates,
+    found = {}
+    for old in before.providers():
+        new = now.provider(old.uuid) if now.exists(old.uuid) else old
+        if old.generation is None or new.generation is None or old.generation == new.generation:
+            continue
+        contents = sum(
+            (
+                old.inventory != new.inventory,
+                old.traits != new.traits,
+                old.aggregates != new.aggregates,
+            )
         )
-    )
-    return abs(now.generation - before.generation - contents)
+        if written := abs(new.generation - old.generation - contents):
+            found[old.uuid] = written
+    return found
 
 
 def _is_due(
@@ -346,11 +343,15 @@ def _updated(
     nothing differs.
     """
     # No generation shows that names, parents or members differ.
-    restructured = len(known) != len(rows) or any(
-        (there := known.provider(row.uuid)).name != row.name or there.parent_uuid != row.parent_uuid
-        for row in rows
-    )
-    if not read and not restructured:
+    if (
+        not read
+        and len(known) == len(rows)
+        and all(
+            (there := known.provider(row.uuid)).name == row.name
+            and there.parent_uuid == row.parent_uuid
+            for row in rows
+        )
+    ):
         tree = view.tree
     else:
         tree = _assemble(known, rows, read)

@@ -136,15 +136,6 @@ def put_encryption(trees: NodeTrees, facts: HostFacts, policy: EncryptionPolicy)
         trees.desired.add_traits(provider, child.trait)
 
 
-def remove_sev_trait_from_root(trees: NodeTrees) -> None:
-    """Remove the trait of SEV from the root where its child has it; old releases set it on the root
-    too.
-    """
-    sev = CHILDREN["sev"]
-    if trees.desired.exists(sev.name(trees.name)):
-        trees.desired.remove_traits(trees.root, sev.trait)
-
-
 def offered(facts: EncryptionFacts, policy: EncryptionPolicy) -> dict[Technique, int]:
     """Return how many contexts each technique offers, without techniques that offer none. Where
     SEV-SNP has some, SEV-ES has none, because they would be counted twice.

@@ -27,7 +27,6 @@ from agent.tree.children import (
     put_encryption,
     put_mdevs,
     put_units,
-    remove_sev_trait_from_root,
 )
 from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import Policy
@@ -210,8 +209,9 @@ def complete_tree(
     facts, policy = reshape_context.facts, reshape_context.policy
     put_mdevs(trees, facts, policy.mdev)
     put_encryption(trees, facts, policy.encryption)
-    if journal.adopted:
-        remove_sev_trait_from_root(trees)
+    if journal.adopted and trees.desired.exists(_SEV.name(trees.name)):
+        # Old releases set the trait on the root too.
+        trees.desired.remove_traits(trees.root, _SEV.trait)
     count_on_root(trees.desired, trees.root, policy.on_root)
     put_units(trees, facts)
     # Nothing is deleted from a tree that is not adopted, so nothing moves in it either.

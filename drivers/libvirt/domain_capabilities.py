@@ -90,7 +90,9 @@ def _emulator(xml: str, what: str) -> Emulator:
         if emulated and devices is not None
         else frozenset(),
         sev=_sev(root, what),
-        launch_security=_launch_security(root),
+        launch_security=None
+        if (features := root.find("features")) is None
+        else _words(features, "launchSecurity", "sectype"),
     )
 
 
@@ -120,11 +122,6 @@ def _sev(root: Element, what: str) -> Sev | None:
         None if guests is None else natural(guests, f"{what}: maxGuests"),
         None if es_guests is None else natural(es_guests, f"{what}: maxESGuests"),
     )
-
-
-def _launch_security(root: Element) -> frozenset[str] | None:
-    features = root.find("features")
-    return None if features is None else _words(features, "launchSecurity", "sectype")
 
 
 # libvirt's names of the techniques in its list of launch security types.

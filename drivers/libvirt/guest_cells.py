@@ -125,21 +125,18 @@ def placed_cells(
     :raises DriverError: a part of the XML is garbled.
     """
     guest = GuestBinding(domain, what, NumberLists())
-    placement = CpuAffinity(_ranges(guest), topology)
+    place = f"{what}: vcpupin"
+    ranges = {
+        natural(pin.get("vcpu"), place): guest.lists.read(pin.get("cpuset", ""), place)
+        for pin in domain.findall("cputune/vcpupin")
+    }
+    placement = CpuAffinity(ranges, topology)
     cells = (
         _own_cells(guest, placement)
         if domain.find("cpu/numa/cell") is not None
         else _seen_cells(guest, placement)
     )
     return _with_emulator(guest, cells, placement, emulator_policy)
-
-
-def _ranges(guest: GuestBinding) -> dict[int, frozenset[int]]:
-    what = f"{guest.what}: vcpupin"
-    return {
-        natural(pin.get("vcpu"), what): guest.lists.read(pin.get("cpuset", ""), what)
-        for pin in guest.domain.findall("cputune/vcpupin")
-    }
 
 
 def _own_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell, ...]:

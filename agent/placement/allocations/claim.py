@@ -233,98 +233,65 @@ def move(
     if source_uuid == target_uuid:
         wrong.append(f"source and target are both consumer {source_uuid}")
     refuse(wrong)
-    given = None if expected is None else normal_holdings(expected)
-    return _Move(
-        client,
-        source_uuid,
-        target_uuid,
-        given,
-        overwrite,
-        (project_id, user_id),
-        CONSUMER_TYPES if typed else ALLOCATIONS,
-    ).run()
+    known: Holdings | None = None if expected is None else normal_holdings(expected)
+    version = CONSUMER_TYPES if typed else ALLOCATIONS
+    about = f"consumers {source_uuid} and {target_uuid}"
+    guards: tuple[Guard, Guard] | None = None
 
+    def read(consumer: ConsumerUuid) -> Allocation | None:
+        return client.allocation(consumer, version)
 
-class _Move:
-    """One move, with the state kept over its attempts."""
-
-    def __init__(
-        self,
-        client: PlacementClient,
-        source: ConsumerUuid,
-        target: ConsumerUuid,
-        expected: Holdings | None,
-        overwrite: bool,
-        owner: tuple[str | None, str | None],
-        version: str,
-    ) -> None:
-        self.client, self.source, self.target, self.expected = client, source, target, expected
-        self.overwrite, self.owner, self.version = overwrite, owner, version
-        self._guards: tuple[Guard, Guard] | None = None
-
-    def run(self) -> Moved:
-        return repeat_on_conflict(
-            self.client, self._attempt, f"consumers {self.source} and {self.target}"
-        )
-
-    def _attempt(self) -> Moved:
-        held, there = self._read(self.source), self._read(self.target)
+    def attempt() -> Moved:
+        nonlocal known, guards
+        held, there = read(source_uuid), read(target_uuid)
         if held is None:
-            return self._check_moved_before(there)
-        if there is not None and not self.overwrite:
+            return _moved_before(source_uuid, target_uuid, there, known)
+        if there is not None and not overwrite:
             raise TargetBusy(
-                f"consumer {self.target} holds something already",
+                f"consumer {target_uuid} holds something already",
                 "delete that first, or say that it is to be overwritten",
             )
-        if self._guards is None:
-            self._guards = Guard(held.generation), Guard(generation_of(there))
-        for guard, found, consumer in zip(
-            self._guards, (held, there), (self.source, self.target), strict=True
-        ):
-            guard.check(consumer, found)
-        arriving = self._arriving(held, self._guards[1].next())
-        self.expected = arriving.resources
-        self._send(held, arriving)
-        Guard.log(self.target, arriving.generation)
-        return Moved(arriving.resources, already=False)
-
-    def _read(self, consumer: ConsumerUuid) -> Allocation | None:
-        return self.client.allocation(consumer, self.version)
-
-    def _check_moved_before(self, there: Allocation | None) -> Moved:
-        if there is not None and there.resources == self.expected:
-            return Moved(there.resources, already=True)
-        does = (
-            "holds nothing either"
-            if there is None
-            else "does not hold what was to arrive"
-            if self.expected
-            else "holds something"
-        )
-        raise NothingToMove(
-            f"consumer {self.source} holds nothing, and consumer {self.target} {does}",
-            "check both uuids, or whether it was moved before",
-        )
-
-    def _arriving(self, held: Allocation, generation: int | None) -> Allocation:
-        project_id, user_id = self.owner
-        return replace(
+        guards = guards or (Guard(held.generation), Guard(generation_of(there)))
+        guards[0].check(source_uuid, held)
+        guards[1].check(target_uuid, there)
+        arriving = replace(
             held,
-            consumer=self.target,
-            generation=generation,
+            consumer=target_uuid,
+            generation=guards[1].next(),
             project_id=project_id or held.project_id,
             user_id=user_id or held.user_id,
         )
-
-    def _send(self, held: Allocation, arriving: Allocation) -> None:
-        leaving = replace(held, resources={})
-        bodies = {allocation.consumer: allocation.as_body() for allocation in (leaving, arriving)}
-
-        def applied() -> bool:
-            return self._read(self.source) is None and holds(self._read(self.target), arriving)
-
+        known = arriving.resources
+        records = (replace(held, resources={}), arriving)
+        bodies = {record.consumer: record.as_body() for record in records}
         send(
-            lambda: self.client.set_allocations(bodies, version_of(arriving)),
-            applied,
-            f"consumers {self.source} and {self.target}",
+            lambda: client.set_allocations(bodies, version_of(arriving)),
+            lambda: read(source_uuid) is None and holds(read(target_uuid), arriving),
+            about,
         )
+        Guard.log(target_uuid, arriving.generation)
+        return Moved(arriving.resources, already=False)
+
+    return repeat_on_conflict(client, attempt, about)
+
+
+def _moved_before(
+    source: ConsumerUuid, target: ConsumerUuid, there: Allocation | None, expected: Holdings | None
+) -> Moved:
+    """Return the result of a move that was done before.
+
+    :raises NothingToMove: the target does not hold what was expected.
+    """
+    if there is not None and there.resources == expected:
+        return Moved(there.resources, already=True)
+    does = (
+        "holds nothing either"
+        if there is None
+        else "does not hold what was to arrive"
+        if expected
+        else "holds something"
+    )
+    raise NothingToMove(
+        f"consumer {source} holds nothing, and consumer {target} {does}",
+        "check both uuids, or whether it was moved before",
+    )

@@ -16,9 +16,7 @@ FAST = {
     f"{FUNCTIONAL}.test_servers_provider_tree": 11,
     f"{FUNCTIONAL}.compute.test_resource_tracker": 8,
     f"{FUNCTIONAL}.libvirt.test_reshape": 3,
-    f"{FUNCTIONAL}.test_cold_migrate": 4,
     f"{FUNCTIONAL}.regressions.test_bug_1886418": 1,
-    f"{FUNCTIONAL}.libvirt.test_shared_resource_provider": 3,
     # Ours, on the services of nova's functional tests.
     "tests.nova.classes_of_others": 2,
     "tests.nova.renamed_host": 2,
@@ -30,6 +28,8 @@ REGRESSIONS, ABOUT = f"{FUNCTIONAL}.regressions", re.compile("placement|allocati
 """Of this package the modules that name one of these."""
 ALL = {
     **FAST,
+    f"{FUNCTIONAL}.test_cold_migrate": 4,
+    f"{FUNCTIONAL}.libvirt.test_shared_resource_provider": 3,
     f"{FUNCTIONAL}.libvirt.test_pci_in_placement": 36,
     f"{FUNCTIONAL}.libvirt.test_vgpu": 18,
     f"{FUNCTIONAL}.libvirt.test_pci_sriov_servers": 116,

@@ -18,8 +18,8 @@ from tests.unit.numa.cases import Case, cases
 from tests.unit.numa.oracle import possible
 
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
-some = settings(max_examples=500, deadline=None, suppress_health_check=quiet)
-many = settings(max_examples=2000, deadline=None, suppress_health_check=quiet)
+some = settings(max_examples=200, deadline=None, suppress_health_check=quiet)
+many = settings(max_examples=1000, deadline=None, suppress_health_check=quiet)
 soaked = settings(
     max_examples=int(os.environ.get("NUMA_EXAMPLES", "100000")),
     deadline=None,

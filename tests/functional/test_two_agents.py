@@ -8,7 +8,6 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,42 +109,9 @@ def evacuations(guests: Sequence[Guest], dead: ComputeHost, dest: ComputeHost) -
     staying.becomes(dead, task_state=None)
 
 
-def evacuated(guest: Guest, source: ComputeHost, dest: ComputeHost, end: MoveStep) -> None:
-    """An evacuation of a guest whose host is told of all of it; the host that it does not stay on
-    gives up its share.
-    """
-    guest.leave("evacuation", dest)
-    guest.becomes(dest, task_state="rebuilding")
-    guest.told(source)
-    if end == "abort":
-        guest.stayed(guest.step("abort", dest, source))
-        guest.remove_share(dest)
-        guest.becomes(source, task_state=None)
-        return
-    _rebuilt(guest, dest, source)
-    guest.remove_share(source)
-
-
 def _rebuilt(guest: Guest, dest: ComputeHost, *source: ComputeHost) -> None:
     guest.arrived(dest, guest.step("finish", dest, *source))
     guest.becomes(dest, task_state=None)
-
-
-def there_and_back(
-    guest: Guest,
-    hosts: Sequence[ComputeHost],
-    scenario: Callable[..., None],
-    ends: Sequence[MoveStep],
-    **how: bool,
-) -> None:
-    """From the first to the second and back, twice, with every end that leaves it where it was
-    before the one that takes it along.
-    """
-    source, dest = hosts
-    for _ in range(4):
-        for end in ends:
-            scenario(guest, source, dest, end, **how)
-        source, dest = dest, source
 
 
 def played(
@@ -205,33 +171,6 @@ def test_moves_end_exactly_whoever_is_killed_when(cloud: Cloud) -> None:
         cloud.is_exact(guests)
         for guest in guests:
             guest.end()
-    cloud.is_exact([])
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_a_guest_comes_back_as_often_as_it_likes_by_every_kind_of_move(cloud: Cloud) -> None:
-    dice = random.Random(0)
-    scenarios = (
-        (cold, ("revert", "abort", "confirm"), {"resize": True}),
-        (cold, ("abort", "revert", "confirm"), {"resize": False}),
-        (live, ("abort", "finish"), {}),
-        (evacuated, ("abort", "finish"), {}),
-    )
-    with ThreadPoolExecutor(4) as pool:
-        guests, under_way = [], []
-        for scenario, ends, how in scenarios:
-            guest = cloud.guest(dice.choice(KINDS), dice)
-            guests.append(guest)
-            go = partial(there_and_back, guest, cloud.both, scenario, ends, **how)
-            under_way.append(pool.submit(_built_and, [guest], cloud.a, go))
-        killing(cloud, dice, under_way)
-        for one in under_way:
-            one.result()
-    assert {guest.owner for guest in guests} == {cloud.a}
-    cloud.is_exact(guests)
-    for guest in guests:
-        guest.end()
     cloud.is_exact([])
 
 

@@ -18,7 +18,6 @@ from agent.render.page_html import render_page
 from tests.support import backends
 from tests.unit.render.reports import node as node_report
 
-VOID = {"meta", "link", "img", "br", "input", "hr", "base", "source"}
 LEADS = {"src", "href", "action", "srcset", "data", "poster", "formaction", "background", "style"}
 
 

@@ -10,7 +10,6 @@ from agent.placement.allocations.checks import (
     BadRequest,
     ConsumerChanged,
     ForeignProvider,
-    ProviderInUse,
 )
 from agent.placement.allocations.host import (
     Decommissioned,
@@ -19,7 +18,7 @@ from agent.placement.allocations.host import (
 )
 from agent.placement.allocations.records import of_tree
 from tests.support import faults
-from tests.support.settled import N0, PF0, SS, C, D, H, M, R, Scene, record
+from tests.support.settled import N0, PF0, SS, C, D, H, R, Scene, record
 
 TWO = {R: {"VCPU": 2}}
 VF = {PF0: {"SRIOV_NET_VF": 1}}
@@ -163,22 +162,6 @@ def test_consumers_let_go_of_the_node_and_its_tree_goes_from_the_bottom(scene: S
     )
     assert scene.seen() == [TREE]
     scene.settled()
-
-
-def test_a_consumer_that_nobody_named_is_told_and_stays(scene: Scene) -> None:
-    scene.given((C, TWO), (M, {N0: {"CUSTOM_HUGE": 1}}))
-    result = decommission(scene.client, R, known=[C])
-    assert result.unknown == {M: [N0]}
-    assert (result.deleted, set(result.kept), result.complete) == ([PF0], {N0, R}, False)
-    assert all(isinstance(error, ProviderInUse) for error in result.kept.values())
-    assert f"in use by consumer {M}" in result.kept[N0].message
-    assert "children that stay" in result.kept[R].message
-    assert scene.seen() == [*LOOK, READ, WRITTEN, "DELETE RP PF0 -> 204"]
-    del scene.before["providers"][PF0]
-    scene.settled({C: None}, {R: 1})
-    # Once it has gone, the rest goes too.
-    scene.other.release(M)
-    assert decommission(scene.client, R, known=[]).deleted == [N0, R]
 
 
 def test_what_somebody_else_made_stays_with_all_above_it(scene: Scene) -> None:

@@ -17,7 +17,6 @@ from tests.support.tracking import (
     instance,
     refused,
     rows,
-    stats_of,
     uuid_of,
 )
 
@@ -122,16 +121,3 @@ def test_without_limits_placement_is_trusted_and_a_warning_counts(ha: Host) -> N
     ]
     ha.abort("i1")
     assert ha.audit().drift == ()
-
-
-def test_failed_builds_are_counted_until_one_succeeds(ha: Host) -> None:
-    ha.claim("i1", F1)
-    ha.abort("i1")
-    assert ha.tracker.count_build(ha.node, "failed") == 1
-    assert stats_of(ha.audit())["failed_builds"] == 1
-    ha.restart()
-    assert stats_of(ha.audit(start=True))["failed_builds"] == 1
-    assert ha.tracker.count_build(ha.node, "failed") == 2
-    assert ha.tracker.count_build(ha.node, "succeeded") == 0
-    assert stats_of(ha.audit())["failed_builds"] == 0
-    assert ha.usage == "512/1/2048"

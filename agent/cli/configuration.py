@@ -14,7 +14,7 @@ from oslo_config import cfg, types
 
 from agent.cli.command import Options, Override
 from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, Value, read_all, sources_of
-from agent.conf import devices, neutron
+from agent.conf import devices
 from agent.conf import options as agent_options
 from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.names import printable
@@ -265,7 +265,7 @@ def read_configuration(
     ]
     errors += override_problems(conf, known, now)
     # A list of networks or types that cannot be read is reported below, with its place.
-    for register in (neutron.register_physnets, devices.register_types):
+    for register in (devices.register_physnets, devices.register_types):
         with suppress(ValueError, cfg.Error):
             known += register(conf)
     unknown_plugins: list[ConfigError] = []

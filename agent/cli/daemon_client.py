@@ -17,9 +17,8 @@ from agent.conf.service import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.finding import DONE, PARTLY, Problem
 from agent.model.names import choose_nodes, name_first, printable
-from agent.render.document import error_rows
+from agent.render.document import error_lines, error_rows
 from agent.render.look import Look, Text, look_of, to_string
-from agent.render.problem_lines import error_lines
 
 if TYPE_CHECKING:
     from agent.store.store import Store

@@ -9,9 +9,8 @@ from typing import Any, TextIO
 from agent.cli.command import Options
 from agent.errors import OutputFailed
 from agent.model.finding import DONE, Problem
-from agent.render.document import dumps, yaml_dumps
+from agent.render.document import dumps, name_program, render_problems, yaml_dumps
 from agent.render.look import look_of
-from agent.render.problem_lines import name_program, render_problems
 
 _PLACES = {("store", "path"), ("api", "socket")}
 

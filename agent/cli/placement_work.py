@@ -27,10 +27,9 @@ from agent.placement.embedded import FILE
 from agent.placement.exchange import Exchange
 from agent.placement.server import check_version
 from agent.placement.transport import Transport, connect_http, uses_embedded
-from agent.render.document import error_rows, problems_of
+from agent.render.document import error_lines, error_rows, problems_of
 from agent.render.json_report import request_counts
 from agent.render.look import Look, Text, escape_text, look_of, to_string, wrap_line
-from agent.render.problem_lines import error_lines
 from agent.render.text import count_with_parts
 from agent.store.lock import RunLock
 

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 
 from oslo_config import cfg
 
-from agent.conf import clients, compute, default, devices, neutron, service
+from agent.conf import compute, default, devices, service
 
 GROUPS: Mapping[str | None, Sequence[cfg.Opt]] = {
     None: default.OPTIONS,
     "compute": compute.COMPUTE,
-    "neutron": neutron.NEUTRON,
-    "neutron_tunnel": neutron.TUNNEL,
+    "neutron": devices.NEUTRON,
+    "neutron_tunnel": devices.TUNNEL,
     "pci": devices.PCI,
     "devices": devices.DEVICES,
     "libvirt": compute.LIBVIRT,
     "image_cache": compute.IMAGE_CACHE,
     "ironic": compute.IRONIC,
     "workarounds": compute.WORKAROUNDS,
-    "placement": clients.PLACEMENT,
+    "placement": service.PLACEMENT,
     "nova": [],
     "store": service.STORE,
     "tracker": service.TRACKER,
@@ -29,9 +29,9 @@ GROUPS: Mapping[str | None, Sequence[cfg.Opt]] = {
 }
 # The sections with keystoneauth's options, and their defaults that differ from keystoneauth's.
 SERVICES = {
-    "placement": clients.PLACEMENT_DEFAULTS,
+    "placement": service.PLACEMENT_DEFAULTS,
     "ironic": compute.IRONIC_DEFAULTS,
-    "nova": clients.NOVA_DEFAULTS,
+    "nova": service.NOVA_DEFAULTS,
 }
 
 

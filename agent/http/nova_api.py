@@ -12,7 +12,7 @@ from keystoneauth1.adapter import Adapter
 from oslo_config import cfg
 from requests import Response
 
-from agent.conf.clients import nova_is_asked
+from agent.conf.service import nova_is_asked
 from agent.deadline import within
 from agent.errors import AgentError
 from agent.http.session import service_adapter

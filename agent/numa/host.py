@@ -9,7 +9,7 @@ from typing import Literal, Protocol, Self
 
 from oslo_config import cfg
 
-from agent.conf import neutron
+from agent.conf import devices
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.devices import DeviceDemand
 from agent.model.instance import Guest, PlacedCell
@@ -288,7 +288,7 @@ class NetworkAffinity:
 
         :raises ConfigErrors: all options that are wrong on any host.
         """
-        nodes = neutron.physnet_nodes(conf)
+        nodes = devices.physnet_nodes(conf)
         ConfigErrors.raise_if_any([*_nameless(nodes)])
         return cls(
             {name: frozenset(cells) for name, cells in nodes.items()},
@@ -323,7 +323,7 @@ def _nameless(nodes: Mapping[str, Sequence[int]]) -> Iterator[ConfigError]:
 
 
 def _option(name: str) -> str:
-    return f"[{printable(neutron.physnet_group(name))}] numa_nodes"
+    return f"[{printable(devices.physnet_group(name))}] numa_nodes"
 
 
 ORDINARY_KIB = 4

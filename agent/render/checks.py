@@ -15,10 +15,9 @@ from agent.pci.device_request import Alias, Aliases, device_groups
 from agent.pci.device_spec import DeviceSpec
 from agent.pci.settings import Matched, PciSettings, PresentDevices, device_rows, match_devices
 from agent.provider_config.applying import ProviderConfig
-from agent.render.document import problems_in
+from agent.render.document import error_lines, problems_in
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 from agent.render.operation_lines import operation_lines
-from agent.render.problem_lines import error_lines
 
 Document = Mapping[str, Any]
 

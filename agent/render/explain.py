@@ -21,9 +21,8 @@ from agent.model.instance import Instance
 from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
 from agent.placement.allocations.candidates import CandidateQuery
-from agent.render.document import error_rows
+from agent.render.document import command_line, error_lines, error_rows
 from agent.render.look import Look, Text, escape_text, table_lines, to_string, wrap_line
-from agent.render.problem_lines import command_line, error_lines
 
 SCHEMA = "compute-node-agent/explain/1"
 CELLS = (

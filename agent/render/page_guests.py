@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.model.topology import format_cpu_list
-from agent.render.problem_lines import remedy_ways
+from agent.render.document import remedy_ways
 from agent.render.records import OUTCOMES
 
 Document = Mapping[str, Any]

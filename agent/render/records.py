@@ -8,7 +8,7 @@ from typing import Any
 
 from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
-from agent.render.document import problems_in
+from agent.render.document import error_lines, problems_in, remedy_lines
 from agent.render.look import (
     Look,
     Text,
@@ -18,7 +18,6 @@ from agent.render.look import (
     to_string,
     wrap_line,
 )
-from agent.render.problem_lines import error_lines, remedy_lines
 from agent.render.tree_lines import in_placement, on_record, used_legend
 
 Document = Mapping[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.model.finding import WELL, Drift
 from agent.model.names import number_of, printable
-from agent.render.document import problems_in
+from agent.render.document import command_line, drift_lines, error_lines, problems_in
 from agent.render.look import (
     Look,
     Text,
@@ -16,7 +16,6 @@ from agent.render.look import (
     to_string,
     wrap_line,
 )
-from agent.render.problem_lines import command_line, drift_lines, error_lines
 
 Document = Mapping[str, Any]
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from agent.model.names import printable
 from agent.model.operation import SetTraits
 from agent.model.report import METHODS, NodeReport, Report
+from agent.render.document import drift_lines, error_lines
 from agent.render.json_report import StoredTree, own_providers, provisional_names
 from agent.render.look import (
     GAP,
@@ -20,7 +21,6 @@ from agent.render.look import (
     wrap_line,
 )
 from agent.render.operation_lines import operation_lines
-from agent.render.problem_lines import drift_lines, error_lines
 from agent.render.tree_lines import (
     HEADINGS,
     TraitChanges,

@@ -11,6 +11,7 @@ from textwrap import wrap
 from agent.model.inventory import Record, completed, without_empty
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.provider import Provider
+from agent.render.document import command_line
 from agent.render.json_report import HasTree, StoredTree, counted_amounts, own_providers
 from agent.render.look import (
     LEAST_WIDTH,
@@ -21,7 +22,6 @@ from agent.render.look import (
     escape_text,
     wrap_line,
 )
-from agent.render.problem_lines import command_line
 
 HEADINGS = ("on record", "in Placement", "total", "reserved", "ratio")
 USED = 2

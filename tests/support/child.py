@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.render.problem_lines import name_program
+from agent.render.document import name_program
 from tests.support import stopped
 
 CHECKOUT = Path(__file__).resolve().parents[2]

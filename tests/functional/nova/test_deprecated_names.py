@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from agent.conf import devices, neutron
+from agent.conf import devices
 from agent.conf import options as agent_options
 from tests.functional.nova.nova_api import NOVA
 from tests.support import backends
@@ -50,7 +50,7 @@ def test_every_older_name_that_nova_still_reads_is_read_for_every_option() -> No
             *agent_options.by_group(),
             *agent_options.list_opts(),
             (devices.type_group(TYPE), devices.type_options(TYPE)),
-            (neutron.physnet_group(NETWORK), [neutron.NUMA_NODES]),
+            (devices.physnet_group(NETWORK), [devices.NUMA_NODES]),
         )
         for option in options
     }

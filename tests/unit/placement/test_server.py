@@ -10,7 +10,7 @@ import urllib3
 import urllib3.exceptions as u3
 from keystoneauth1 import exceptions as ksa
 
-from agent.conf import clients
+from agent.conf import service
 from agent.errors import PlacementTooOld, PlacementUnreachable
 from agent.http.bounded import BoundedAdapter, LastCalls
 from agent.model.mirror import Journal, Ownership
@@ -619,7 +619,7 @@ def test_as_many_connections_may_be_idle_as_there_may_be_requests(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The library below keeps ten unless it is told otherwise, and warns of each that is more."""
-    (most,) = (option.type.max for option in clients.PLACEMENT if option.name == "max_in_flight")
+    (most,) = (option.type.max for option in service.PLACEMENT if option.name == "max_in_flight")
     pool = pool_of(BoundedAdapter(), "http")
     taken = [pool._get_conn() for _ in range(most)]
     for connection in taken:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from agent.model.inventory import completed
 from agent.model.names import printable
+from agent.render.document import remedy_ways
 from agent.render.json_report import node_document
 from agent.render.page import NODES_IN_FULL, bar_of
 from agent.render.page_html import render_page
-from agent.render.problem_lines import remedy_ways
 from tests.support.html_page import (
     CLAIM,
     GUEST,

@@ -8,8 +8,8 @@ from agent.model.finding import Problem
 from agent.model.operation import SetTraits
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
+from agent.render.document import render_problems
 from agent.render.look import Look
-from agent.render.problem_lines import render_problems
 from agent.render.text import render_report, render_trees
 from tests.unit.render.reports import CELL, CONSUMER, ELSEWHERE, ROOT, node, report, stored
 

@@ -63,18 +63,13 @@ def claim_document(
         "flavor_id": claim.flavor_id,
         "migration": claim.migration,
         "origin": claim.origin,
-        "devices": [device_document(device) for device in devices if device.holder == claim.id],
+        "devices": [asdict(device) for device in devices if device.holder == claim.id],
         "units": [asdict(unit) for unit in units if unit.holder == claim.id],
         "mdevs": [asdict(mdev) for mdev in claim.mdevs],
         "created_at": claim.created_at,
         "updated_at": claim.updated_at,
         "version": claim.version,
     }
-
-
-def device_document(device: DeviceRecord) -> JsonObject:
-    """Return the document of a device."""
-    return asdict(device)
 
 
 def cell_document(placed: PlacedCell) -> JsonObject:
@@ -353,7 +348,7 @@ def node_page_document(
             for migration in state.migrations.values()
             if migration.status not in ENDED
         ],
-        "devices": [device_document(device) for device in devices],
+        "devices": [asdict(device) for device in devices],
     }
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol
 from agent.api.node_documents import (
     JsonObject,
     claim_document,
-    device_document,
 )
 from agent.model.claim import Claim, Purpose
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
@@ -108,7 +107,7 @@ class RecordViews:
         """Return a page of open claims, of one ``node`` or ``instance`` if the query names them."""
         with self._records.reading() as reading:
             nodes = [uuid for uuid in self._nodes(reading) if query.get("node", uuid) == uuid]
-            marker, limit = _marker_and_limit(query)
+            marker, limit = query.get("marker", ""), query.get("limit", PAGE)
             if "instance" in query:
                 held = sorted(
                     reading.claims_of(ConsumerUuid(query["instance"])), key=attrgetter("id")
@@ -131,7 +130,7 @@ class RecordViews:
 
     def devices(self, query: Query) -> JsonObject:
         """Return a page of the host's devices."""
-        return self._list("devices", query, RecordReader.devices, device_document)
+        return self._list("devices", query, RecordReader.devices, asdict)
 
     def _list(
         self,
@@ -141,7 +140,7 @@ class RecordViews:
         document: Callable[[Any], JsonObject],
     ) -> JsonObject:
         with self._records.reading() as reading:
-            marker, limit = _marker_and_limit(query)
+            marker, limit = query.get("marker", ""), query.get("limit", PAGE)
             found = read(reading, self._nodes(reading), marker, limit)
             return _page(name, found, limit, lambda some: [document(record) for record in some])
 
@@ -172,10 +171,6 @@ def _found(reading: RecordReader, id: str, purpose: Purpose | None) -> Claim:
         )
         raise UnknownClaim(f"no {what} {id}", "see agent claims and agent migrations")
     return claim
-
-
-def _marker_and_limit(query: Query) -> tuple[str, int]:
-    return query.get("marker", ""), query.get("limit", PAGE)
 
 
 def _page(

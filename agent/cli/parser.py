@@ -255,9 +255,10 @@ def _parser(
     for command in commands:
         first, *rest = command.words
         if rest and first not in topics:
+            second = ", ".join(one.words[1] for one in COMMANDS if one.words[0] == first)
             topic = top.add_parser(
                 first,
-                help=f"{TOPICS[first]}: {_second_words(first)}",
+                help=f"{TOPICS[first]}: {second}",
                 **(settings((), COMMON_FORMATS) if first in argv else plain),
             )
             topics[first] = topic.add_subparsers(
@@ -311,10 +312,6 @@ def _own_arguments(words: tuple[str, ...], found: Mapping[str, Any]) -> dict[str
     given = {one.key: found.get(OWN + one.key) for one in find(words, once=True).arguments}
     many = {one.key for one in find(words, once=True).arguments if one.many}
     return {key: tuple(value or ()) if key in many else value for key, value in given.items()}
-
-
-def _second_words(first: str) -> str:
-    return ", ".join(command.words[1] for command in COMMANDS if command.words[0] == first)
 
 
 def _add_flags(

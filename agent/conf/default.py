@@ -210,10 +210,3 @@ UNUSED = (
         driver="ironic",
     ),
 )
-
-
-def unused_by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
-    """Return the options to register. The sample does not have them, because there is no reason to
-    set them.
-    """
-    return [(unused.group, [unused.option]) for unused in UNUSED]

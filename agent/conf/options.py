@@ -44,7 +44,8 @@ def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
         (None, ungrouped),
         ("DEFAULT", [default.HOST]),
         *((group, list(options)) for group, options in GROUPS.items() if group),
-        *default.unused_by_group(),
+        # Not in the sample, because there is no reason to set them.
+        *((unused.group, [unused.option]) for unused in default.UNUSED),
     ]
 
 

@@ -259,13 +259,10 @@ def _document(answer: Response, what: str) -> Document:
 
     :raises NovaNotAsked: it is none.
     """
-    if answer.status_code != 200:
+    document = _json(answer) if answer.status_code == 200 else {}
+    if not document:
         raise _unusable(answer, what)
-    return _json(answer) or _refuse(answer, what)
-
-
-def _refuse(answer: Response, what: str) -> Document:
-    raise _unusable(answer, what)
+    return document
 
 
 def _json(answer: Response) -> Document:

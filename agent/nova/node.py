@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.errors import PlacementError, ReshapeConflict
-from agent.model.inventory import Allocation, Holdings, Resources
+from agent.model.inventory import Allocation, Resources
 from agent.model.mirror import Held, Journal, Ownership, join_held
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import DeleteProvider, Reshape, SetInventory
@@ -174,7 +174,12 @@ class MirroredNode:
             for uuid, (_, generation) in newest.items()
             if (allocation := self._known.get(uuid)) is not None
             and allocation.generation == generation
-            and _within(allocation, tree) == here[uuid]
+            and {
+                provider: resources
+                for provider, resources in allocation.resources.items()
+                if tree.exists(provider)
+            }
+            == here[uuid]
         }
         read = self._state.allocations(client, sorted(newest.keys() - known.keys()))
         self._known = {**known, **read}
@@ -341,9 +346,3 @@ class MirroredNode:
         """Drop what is remembered; the next use reads everything."""
         self._state.doubt()
         self._fresh, self._held, self._known = False, {}, {}
-
-
-def _within(allocation: Allocation, tree: PresentTree) -> Holdings:
-    return {
-        uuid: resources for uuid, resources in allocation.resources.items() if tree.exists(uuid)
-    }

@@ -15,7 +15,6 @@ from nova.scheduler.client import report
 from agent.errors import (
     AgentError,
     GenerationConflict,
-    PlacementError,
     PlacementRefused,
     ReshapeConflict,
     ReshapeFailed,
@@ -283,11 +282,6 @@ def _update_conflict(uuid: str, error: AgentError) -> Any:
     return exception.ResourceProviderUpdateConflict(uuid=uuid, generation=0, error=error.message)
 
 
-def _said(error: PlacementError) -> str:
-    """Return what Placement said, for nova's own message."""
-    return error.detail if isinstance(error, PlacementRefused) else error.message
-
-
 def _raise_failure(node: MirroredNode, flushed: FlushResult, *, reshaping: bool) -> None:
     """Raise nova's exception for what could not be written, if anything could not. What could not
     be removed is no failure, except a device at the start of nova-compute.
@@ -303,7 +297,13 @@ def _raise_failure(node: MirroredNode, flushed: FlushResult, *, reshaping: bool)
             raise exception.ReshapeFailed(error=flushed.outage.message) from flushed.outage
         raise exception.ResourceProviderSyncFailed() from flushed.outage
     if node.refuses_start():
-        raise exception.InventoryInUse("; ".join(map(_said, flushed.errors)))
+        raise exception.InventoryInUse(
+            "; ".join(
+                # What Placement said, for nova's own message.
+                error.detail if isinstance(error, PlacementRefused) else error.message
+                for error in flushed.errors
+            )
+        )
     failed = [
         outcome.operation
         for outcome in flushed.outcomes

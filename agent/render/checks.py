@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from agent.model.devices import DeviceRecord, PciAddress, PciDevice
+from agent.model.devices import DeviceRecord, PciDevice
 from agent.model.finding import Problem
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.report import NodeReport
 from agent.pci.device_request import Alias, Aliases, device_groups
-from agent.pci.device_spec import DeviceSpec
 from agent.pci.settings import Matched, PciSettings, PresentDevices, device_rows, match_devices
 from agent.provider_config.applying import ProviderConfig
 from agent.render.document import error_lines, problems_in
@@ -119,7 +118,17 @@ def devices_document(
     offered = {match.device.address: match for match in match_devices(present, settings.specs)}
     rows = {row.address: row for row in device_rows(node, present, settings.specs)}
     return {
-        "specs": [_spec_document(spec, offered) for spec in settings.specs],
+        "specs": [
+            {
+                "spec": spec.place,
+                "devices": [
+                    str(address)
+                    for address, match in offered.items()
+                    if match.spec.place == spec.place
+                ],
+            }
+            for spec in settings.specs
+        ],
         "devices": [
             _device_document(
                 device, present, offered.get(device.address), rows.get(str(device.address))
@@ -150,15 +159,6 @@ def _groups(alias: Alias) -> Iterator[Document]:
                 "required": sorted(group.required),
                 "forbidden": sorted(group.forbidden),
             }
-
-
-def _spec_document(spec: DeviceSpec, offered: Mapping[PciAddress, Matched]) -> Document:
-    return {
-        "spec": spec.place,
-        "devices": [
-            str(address) for address, match in offered.items() if match.spec.place == spec.place
-        ],
-    }
 
 
 def _device_document(

@@ -120,15 +120,14 @@ def _placement_row(answer: CandidateAnswer) -> dict[str, Any]:
         "candidates": answer.candidates,
         "in_placement": answer.in_placement,
         "refused": answer.refused,
-        "excluded_by": [_sorted_rows(some) for some in answer.excluded_by.sets],
+        "excluded_by": [
+            sorted(map(_reason_row, some), key=lambda row: str(row["text"]))
+            for some in answer.excluded_by.sets
+        ],
         "lacking": [_reason_row(reason) for reason in answer.lacking],
         "cut": not answer.excluded_by.complete,
         "queries": answer.asked,
     }
-
-
-def _sorted_rows(reasons: frozenset[Reason]) -> list[dict[str, Any]]:
-    return sorted((_reason_row(reason) for reason in reasons), key=lambda row: str(row["text"]))
 
 
 def _reason_row(reason: Reason) -> dict[str, Any]:

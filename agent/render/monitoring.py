@@ -26,7 +26,9 @@ def plugin_state(report: Report) -> PluginState:
         return "UNKNOWN"
     if report.errors or any(node.errors or node.state not in WELL for node in report.nodes):
         return "CRITICAL"
-    return "WARNING" if any(map(_has_finding, report.nodes)) else "OK"
+    severities = {drift.severity for node in report.nodes for drift in node.drift}
+    changes = any(node.outcomes for node in report.nodes)
+    return "WARNING" if changes or "warning" in severities else "OK"
 
 
 def render_plugin(report: Report) -> str:
@@ -85,10 +87,6 @@ def render_textfile(report: Report, now: float) -> str:
         for (kind, severity), count in sorted(found.items()):
             drift.labels(name, kind, severity).set(count)
     return generate_latest(registry).decode()
-
-
-def _has_finding(node: NodeReport) -> bool:
-    return bool(node.outcomes) or any(drift.severity == "warning" for drift in node.drift)
 
 
 def _findings(report: Report) -> Iterator[str]:

@@ -209,7 +209,7 @@ KINDS = (("CPUs", "vcpus"), ("memory MiB", "memory_mb"), ("disk MiB", "disk_mb")
 def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
     """Return the lines of the nodes, one block for each, or a table of many."""
     if len(nodes) > NODES_AT_MOST:
-        return resource_table(nodes, look)
+        return table_lines(NODES, [_row(node) for node in nodes], 2)
     lines: list[Text] = []
     for node in nodes:
         lines += [
@@ -219,11 +219,6 @@ def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
             *_node_lines(node["records"], look),
         ]
     return lines
-
-
-def resource_table(nodes: Sequence[Document], _look: Look) -> list[Text]:
-    """Return a table with one line for each node: what is used of the host's totals."""
-    return table_lines(NODES, [_row(node) for node in nodes], 2) if nodes else []
 
 
 def _row(node: Document) -> tuple[str, ...]:

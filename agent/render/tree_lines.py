@@ -277,7 +277,9 @@ def _lines(trees: Sequence[StoredTree]) -> Iterator[str]:
                 _amount(name, completed(record), used.get(name))
                 for name, record in sorted(without_empty(provider.inventory).items())
             )
-            label = "\\n".join(_escape(row) for row in (provider.name, *amounts))
+            label = "\\n".join(
+                PLAIN.sub(_reference, printable(row)) for row in (provider.name, *amounts)
+            )
             style = "solid" if uuid in shown.owned else "dashed"
             yield f'  p{number} [label="{label}", style="{style}"];'
             if (parent := numbers.get(provider.parent_uuid or "")) is not None:
@@ -293,10 +295,6 @@ def _amount(resource_class: str, record: Record, used: int | None) -> str:
     if record["allocation_ratio"] != 1:
         parts.append(f"ratio {record['allocation_ratio']:g}")
     return ", ".join(parts)
-
-
-def _escape(text: str) -> str:
-    return PLAIN.sub(_reference, printable(text))
 
 
 def _reference(match: re.Match[str]) -> str:

@@ -26,30 +26,19 @@ class Status:
     """The status of the daemon, as systemd, the local API and the log show it."""
 
     def __init__(self, notifier: Notifier, service: DaemonService) -> None:
-        self._notifier, self._service = notifier, service
+        self.notifier, self._service = notifier, service
         self._state: AgentState = "starting"
         # Whether systemd was notified that the service is ready.
         self._ready = False
         # Why the last new configuration was refused; empty if it was not.
         self._refusal = ""
 
-    @property
-    def watchdog_interval(self) -> float | None:
-        """Seconds in which :meth:`feed_watchdog` must be called at least once (twice, to be safe);
-        None: no watchdog.
-        """
-        return self._notifier.watchdog_interval
-
-    def start(self) -> None:
-        """Report that the daemon starts."""
-        self._notifier.status("starting")
-
     def report(self, status: str) -> None:
         """Report the status; the first time also that the service is ready."""
         text = f"{status}; {self._refusal}" if self._refusal else status
         self._state = agent_state(status)
         LOG.log(logging.DEBUG if self._ready else logging.INFO, text)
-        (self._notifier.status if self._ready else self._notifier.ready)(text)
+        (self.notifier.status if self._ready else self.notifier.ready)(text)
         self._ready = True
         self._service.set_status(text)
 
@@ -61,13 +50,9 @@ class Status:
             + (f"; it waits for {awaited}" if awaited else "")
         )
 
-    def feed_watchdog(self) -> None:
-        """Report to systemd that the daemon is alive."""
-        self._notifier.watchdog()
-
     def begin_reload(self) -> None:
         """Report that the configuration is being reloaded."""
-        self._notifier.reloading("reloading: the configuration is read again")
+        self.notifier.reloading("reloading: the configuration is read again")
 
     def end_reload(self, problems: Sequence[Problem]) -> None:
         """Report the end of a reload; with ``problems``, the new configuration is refused."""
@@ -84,14 +69,14 @@ class Status:
             "reading everything again, with the %s configuration", "old" if problems else "new"
         )
         text = f"{self._state}: {self._refusal or 'the configuration was reloaded'}"
-        self._notifier.ready(text)
+        self.notifier.ready(text)
         # At once, because whoever asked for the reload may ask for the status next.
         self._service.set_status(text)
 
     def stop(self) -> None:
         """Report that the daemon stops."""
         LOG.info("stopping")
-        self._notifier.stopping("stopping")
+        self.notifier.stopping("stopping")
 
 
 def agent_state(status: str) -> AgentState:

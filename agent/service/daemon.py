@@ -85,7 +85,7 @@ class Daemon:
         :raises AgentError: the daemon could not start: configuration, store, identity, or a
             Placement that cannot be used.
         """
-        self._status.start()
+        self._status.notifier.status("starting")
         runtime = self._background.run(
             "checking the configuration", lambda: self._runtimes.build(self._conf)
         )
@@ -159,13 +159,13 @@ class Daemon:
         """Wait until a pass is due, or a signal or a request comes."""
         with self._passes.survive_bugs():
             self._background.take_signals()
-            watchdog = (self._status.watchdog_interval or math.inf) / 3
+            watchdog = (self._status.notifier.watchdog_interval or math.inf) / 3
             while not (
                 self._background.stopping.is_set()
                 or self._signals.reload
                 or self._service.has_requests
             ):
-                self._status.feed_watchdog()
+                self._status.notifier.watchdog()
                 if (left := self._passes.due - time.monotonic()) <= 0:
                     return
                 self._background.take_signals(min(left, watchdog))

@@ -47,10 +47,10 @@ class DaemonService:
         # ``_progress_at``: when ``_work`` last showed progress, in seconds of the monotonic clock.
         self._work, self._progress_at = "", 0.0
         self._last_audits: Mapping[str, LastAudit] = {}
-        # When the last pass of each node ended, in seconds of the monotonic clock, by uuid; and how
-        # many seconds ago that may be.
+        # When the last pass of each node ended, in seconds of the monotonic clock, by uuid.
         self._ended_at: dict[str, float] = {}
-        self._oldest = math.inf
+        self.oldest = math.inf
+        """How many seconds ago the last pass of a node may have ended while the agent is ready."""
         # None until all nodes were audited once.
         self._errors: Sequence[Problem] | None = None
         # The reload that is requested, and the one under way.
@@ -77,10 +77,6 @@ class DaemonService:
         if audited or self._context is None:
             self._context = context
             self._records = self._records.of(context.agent) if self._records is not None else None
-
-    def limit_age(self, seconds: float) -> None:
-        """Set how long ago the last pass of a node may have ended while the agent is ready."""
-        self._oldest = seconds
 
     def set_readings(self, readings: Sequence[Measurement]) -> None:
         """Set what the monitors measured."""
@@ -191,7 +187,12 @@ class DaemonService:
             )
         reasons = [error.message for error in errors]
         reasons += [
-            f"node {audit.report.name}: {audit.report.state}{_because(audit.report)}"
+            ": ".join(
+                [
+                    f"node {audit.report.name}: {audit.report.state}",
+                    *(error.message for error in audit.report.errors[:1]),
+                ]
+            )
             for audit in seen.values()
             if audit.report.state not in WELL
         ]
@@ -201,7 +202,7 @@ class DaemonService:
             f"node {seen[uuid].report.name}: its last pass ended {age:.0f} s ago; "
             f"{self._work or 'none'} is under way"
             for uuid, age in ages.items()
-            if age > self._oldest and uuid in seen
+            if age > self.oldest and uuid in seen
         ]
         if reasons:
             raise Unready(reasons)
@@ -379,10 +380,6 @@ def _not_ready() -> NodeNotReady:
         "the agent has not started its driver yet",
         "try again in a moment; agent status shows what it waits for",
     )
-
-
-def _because(report: NodeReport) -> str:
-    return f": {report.errors[0].message}" if report.errors else ""
 
 
 def _summary(seen: LastAudit) -> dict[str, Any]:

@@ -134,7 +134,7 @@ class Passes:
         # A change from here on may be too late for this pass.
         self._dirty_nodes.take()
         longest = 2 * self._schedule.interval if self._schedule.repeats else math.inf
-        self._service.limit_age(longest + runtime.conf.compute.facts_deadline)
+        self._service.oldest = longest + runtime.conf.compute.facts_deadline
         begun, on_mirror = time.monotonic(), self._is_on_mirror(runtime, requested=bool(requests))
         try:
             report = self._background.run(
@@ -274,7 +274,7 @@ class Passes:
 
     def _progress(self, _count: int) -> Callable[[str], None]:
         def note_node(_name: str) -> None:
-            self._status.feed_watchdog()
+            self._status.notifier.watchdog()
             self._service.note_progress()
 
         return note_node

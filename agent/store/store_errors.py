@@ -93,24 +93,18 @@ def translate_errors(location: Location, doing: str) -> Iterator[None]:
     except (SQLAlchemyError, sqlite3.Error, OSError, *NO_VALUE) as error:
         original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
         message = f"{location.option}: the store {location} cannot be {doing}: {_reason(original)}"
-        if code_of(original) in CONFLICTS:
+        # SQLite's extended result code, or PostgreSQL's SQLSTATE.
+        codes = (getattr(original, name, None) for name in ("sqlite_errorcode", "sqlstate"))
+        if not CONFLICTS.isdisjoint(codes):
             raise RecordConflict(message, place=str(location)) from error
         raise StoreError(message, _remedy(original, location), place=str(location)) from error
 
 
-def code_of(error: BaseException) -> object:
-    """Return SQLite's extended result code, PostgreSQL's SQLSTATE, or ``None``."""
-    return getattr(error, "sqlite_errorcode", None) or getattr(error, "sqlstate", None)
-
-
 def _reason(error: BaseException) -> str:
-    said = error.strerror if isinstance(error, OSError) else _primary_message(error)
-    return printable(" ".join((said or type(error).__name__).split()))[:MAX_REASON]
-
-
-def _primary_message(error: BaseException) -> str:
     # Only the primary message of PostgreSQL, because the rest quotes values.
-    return getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    said = error.strerror if isinstance(error, OSError) else primary or str(error)
+    return printable(" ".join((said or type(error).__name__).split()))[:MAX_REASON]
 
 
 def damaged_store(location: Location, reason: str) -> StoreError:

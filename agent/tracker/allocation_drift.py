@@ -13,7 +13,6 @@ import os_resource_classes as orc
 from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain, HostFacts
 from agent.model.finding import Drift
-from agent.model.host_units import MdevSource
 from agent.model.instance import Flavor
 from agent.model.inventory import Holdings, Resources
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
@@ -174,15 +173,9 @@ def _mdev_places(state: NodeState, tree: ProviderTree) -> Mapping[tuple[str, str
     return {
         (source.parent, source.type): (source.provider, source.resource_class)
         for source in state.host.mdevs or ()
-        if _is_counted(source, tree)
-    }
-
-
-def _is_counted(source: MdevSource, tree: ProviderTree) -> bool:
-    return (
-        tree.exists(source.provider)
+        if tree.exists(source.provider)
         and source.resource_class in tree.provider(source.provider).inventory
-    )
+    }
 
 
 # Groups of classes that stand for one amount of a claim.

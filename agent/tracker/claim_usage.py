@@ -302,17 +302,6 @@ def clean_device(devices: Mapping[str, DeviceRecord], address: str) -> RecordCha
     )
 
 
-def withheld_of_cards(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, Withheld]:
-    """Return how much is to be reserved of each card whose record differs from what Placement has,
-    or withholds devices.
-    """
-    return {
-        address: Withheld(None if device.used else device.reserved, due=device.reservation_due)
-        for address, device in _heads(devices).items()
-        if device.withheld or device.reservation_due
-    }
-
-
 def _heads(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, DeviceRecord]:
     """Return for each card the row that records what is reserved of it: the card's own, or the
     first of its functions if the host does not show the card.
@@ -381,11 +370,18 @@ def device_uses(
         migration.instance for migration in migrations.values() if not migration.ended
     }
     known = claimed.union(instances, migrations)
+    # How much is to be reserved of each card whose record differs from what Placement has, or that
+    # withholds devices.
+    withheld = {
+        address: Withheld(None if device.used else device.reserved, due=device.reservation_due)
+        for address, device in _heads(devices).items()
+        if device.withheld or device.reservation_due
+    }
     return DeviceUses(
         tuple(_use(device, owner) for device, owner in held),
         frozenset(claimed - moving),
         frozenset(busy),
-        withheld_of_cards(devices),
+        withheld,
         frozenset(known),
     )
 

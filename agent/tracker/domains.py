@@ -10,7 +10,7 @@ from typing import Literal, Self
 from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain, DomainState
 from agent.model.finding import Drift
-from agent.model.instance import BUILT, Amounts, Instance, PlacedCell, TaskState
+from agent.model.instance import BUILT, Instance, PlacedCell, TaskState
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.node_records import RecordChanges, RecordedConsumers
 from agent.tracker import nova_commands
@@ -83,11 +83,6 @@ def is_on_other_node(owner: Instance | None, host: str, node: ProviderUuid) -> b
         and owner.host == host
         and owner.node not in (None, node)
     )
-
-
-def guest_amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
-    """Return the amounts of each guest: memory, and CPUs if known. The disk is unknown."""
-    return {guest.uuid: Amounts(guest.memory_mib, guest.vcpus or 0) for guest in domains}
 
 
 def unexpected_guests(

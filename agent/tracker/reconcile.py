@@ -285,7 +285,10 @@ def reconcile(
         )
         + sync_units(records.units, shown.units, holders, records.unreadable("unit")),
         tuple(drift),
-        domains.guest_amounts(uncounted) if rules.count_orphans else {},
+        # The disk is unknown.
+        {guest.uuid: Amounts(guest.memory_mib, guest.vcpus or 0) for guest in uncounted}
+        if rules.count_orphans
+        else {},
     )
 
 

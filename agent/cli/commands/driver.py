@@ -41,26 +41,6 @@ _STYLES: dict[PromiseState, str] = {
 }
 
 
-def conformance_document(conformance: Conformance) -> dict[str, Any]:
-    """Return the content of the document of the command."""
-    return {
-        "driver": conformance.driver,
-        "nodes": {"listed": conformance.listed, "checked": list(conformance.checked)},
-        "checks": [
-            {
-                "check": promise.check.name,
-                "promise": promise.check.promise,
-                "state": promise.state,
-                "breaches": [asdict(breach) for breach in promise.breaches],
-                "note": promise.note,
-                "remedy": promise.check.remedy if promise.state == "broken" else "",
-            }
-            for promise in conformance.promises
-        ],
-        "notes": list(conformance.notes),
-    }
-
-
 def render_conformance(conformance: Conformance, look: Look) -> str:
     """Return the text of the command."""
     lines: list[Text] = []
@@ -120,7 +100,23 @@ def check_driver(conf: cfg.ConfigOpts, options: Options) -> int:
         )
     code = CHANGED if found.having("broken") else PARTLY if found.having("unchecked") else DONE
     text = render_conformance(found, look_of(sys.stdout, wide=options.wide))
-    return answer(options, CONFORMANCE_SCHEMA, conformance_document(found), text, code)
+    document: dict[str, Any] = {
+        "driver": found.driver,
+        "nodes": {"listed": found.listed, "checked": list(found.checked)},
+        "checks": [
+            {
+                "check": promise.check.name,
+                "promise": promise.check.promise,
+                "state": promise.state,
+                "breaches": [asdict(breach) for breach in promise.breaches],
+                "note": promise.note,
+                "remedy": promise.check.remedy if promise.state == "broken" else "",
+            }
+            for promise in found.promises
+        ],
+        "notes": list(found.notes),
+    }
+    return answer(options, CONFORMANCE_SCHEMA, document, text, code)
 
 
 SCHEMA = "compute-node-agent/pci-check/1"

@@ -100,11 +100,7 @@ def is_nova_compute(words: Sequence[str]) -> bool:
     if not names:
         return False
     # Its script is run by an interpreter; other programs may have its name as an argument.
-    return not PROGRAMS.isdisjoint(_programs(names) if _is_python(names[0]) else names[:1])
-
-
-def _is_python(name: str) -> bool:
-    return name.startswith("python")
+    return not PROGRAMS.isdisjoint(_programs(names) if names[0].startswith("python") else names[:1])
 
 
 def _programs(names: Sequence[str]) -> Sequence[str]:

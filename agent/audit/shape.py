@@ -240,8 +240,8 @@ def _build(
         seen.journal,
         policy,
         seen.context.mark,
-        seen.compute_capabilities,
-        facts,
+        {**(facts.traits or {}), **seen.compute_capabilities},
+        complete=facts.complete("traits"),
         offers_remote_ports=seen.context.pci.remote_managed(facts.known_devices),
     )
     return base, desired

@@ -3,7 +3,7 @@ encrypted memory), and the inventories of assignable units, on the providers tha
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
@@ -27,16 +27,16 @@ from agent.tree.node_trees import (
 from agent.tree.policy import EncryptionPolicy, MdevPolicy, MdevType
 
 
-def put_mdevs(trees: NodeTrees, facts: HostFacts, policy: MdevPolicy) -> None:
-    """Give the desired tree the providers of the mediated devices of ``facts``; if these are not
-    complete, what Placement has of them.
+def put_mdevs(trees: NodeTrees, parents: Iterable[MdevParent] | None, policy: MdevPolicy) -> None:
+    """Give the desired tree the providers of the mediated devices of ``parents``; if these are
+    None, because they are not known now, what Placement has of them.
     """
     if not policy.types:
         return
-    if not facts.complete("mdev"):
+    if parents is None:
         _keep_last_mdevs(trees, policy)
         return
-    for parent, kind, total in policy.offered(facts.mdev or ()):
+    for parent, kind, total in policy.offered(parents):
         provider = parent.provider_name(trees.name)
         above = cell_or_root(trees.desired, trees.root, parent.numa_node)
         ensure_child(trees.desired, provider, above)
@@ -115,17 +115,19 @@ CHILDREN: Mapping[Technique, Child] = {
 }
 
 
-def put_encryption(trees: NodeTrees, facts: HostFacts, policy: EncryptionPolicy) -> None:
-    """Give the desired tree the providers of the encryption contexts of ``facts``; if these are not
-    complete, what Placement has of them.
+def put_encryption(
+    trees: NodeTrees, facts: EncryptionFacts | None, policy: EncryptionPolicy
+) -> None:
+    """Give the desired tree the providers of the encryption contexts of ``facts``; if these are
+    None, because they are not known now, what Placement has of them.
     """
-    if not facts.complete("encryption"):
+    if facts is None:
         for child in CHILDREN.values():
             if trees.keep_last(child.name(trees.name), {orc.MEM_ENCRYPTION_CONTEXT}):
                 trees.desired.add_traits(child.name(trees.name), child.trait)
         trees.keep_last(trees.name, {orc.MEM_ENCRYPTION_CONTEXT})
         return
-    for technique, total in offered(facts.encryption or EncryptionFacts(), policy).items():
+    for technique, total in offered(facts, policy).items():
         child = CHILDREN[technique]
         provider = child.name(trees.name)
         ensure_child(trees.desired, provider, trees.root)
@@ -156,16 +158,15 @@ OF_OTHERS = frozenset(
 )
 
 
-def put_units(trees: NodeTrees, facts: HostFacts) -> None:
-    """Give the desired tree the inventories of the units of ``facts``; if these are not complete,
-    what Placement has of them.
+def put_units(trees: NodeTrees, units: Iterable[AssignableUnit] | None) -> None:
+    """Give the desired tree the inventories of the ``units``; if these are None, because they are
+    not known now, what Placement has of them.
     """
-    if not facts.complete("units"):
+    if units is None:
         _keep_last(trees)
         return
     totals = Counter(
-        (provider_name(unit, trees.desired, trees.root), unit.resource_class)
-        for unit in facts.units or ()
+        (provider_name(unit, trees.desired, trees.root), unit.resource_class) for unit in units
     )
     for (provider, resource_class), total in totals.items():
         if not trees.desired.exists(provider):

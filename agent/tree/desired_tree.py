@@ -14,7 +14,7 @@ import os_resource_classes as orc
 import os_traits
 
 from agent.driver.interface import Allocations
-from agent.model.facts import HostFacts
+from agent.model.host_units import EncryptionFacts
 from agent.model.inventory import differs
 from agent.model.mirror import Configured, Journal, Ownership
 from agent.model.names import AGENT_MARK, ProviderUuid, custom_token
@@ -58,15 +58,15 @@ def put_root_traits(
     journal: Journal,
     policy: Policy,
     agent: str,
-    capabilities: Mapping[str, bool],
-    facts: HostFacts,
+    known: Mapping[str, bool],
     *,
+    complete: bool = True,
     offers_remote_ports: bool | None = None,
 ) -> None:
-    """Mark the root as a compute node of this owner and agent, with the traits of facts and
-    capabilities, and the disabled trait as the operator's switch says.
+    """Mark the root as a compute node of this owner and agent, with the ``known`` traits of facts
+    and capabilities, and the disabled trait as the operator's switch says.
 
-    If the facts are not complete, the traits set before stay. On a nova host the switch is nova's:
+    If these are not ``complete``, the traits set before stay. On a nova host the switch is nova's:
     unset, the trait stays as it was found; true removes it only if the journal says that the agent
     had set it.
 
@@ -82,9 +82,9 @@ def put_root_traits(
         # agent has it.
         tree.remove_traits(root, *other_marks(tree.provider(root).traits, agent))
     own = journal.of(root)
-    if last is not None and not facts.complete("traits"):
+    if last is not None and not complete:
         tree.add_traits(root, *(last.traits & own.traits - own.configured.traits - OWN))
-    known = {**(facts.traits or {}), **capabilities}
+    known = dict(known)
     if known.get(REMOTE_MANAGED_PORTS):
         before = last is not None and REMOTE_MANAGED_PORTS in last.traits
         known[REMOTE_MANAGED_PORTS] = before if offers_remote_ports is None else offers_remote_ports
@@ -207,13 +207,14 @@ def complete_tree(
     :raises ReshapeFailed: the allocations cannot be moved.
     """
     facts, policy = reshape_context.facts, reshape_context.policy
-    put_mdevs(trees, facts, policy.mdev)
-    put_encryption(trees, facts, policy.encryption)
+    put_mdevs(trees, facts.mdev or () if facts.complete("mdev") else None, policy.mdev)
+    encryption = facts.encryption or EncryptionFacts() if facts.complete("encryption") else None
+    put_encryption(trees, encryption, policy.encryption)
     if journal.adopted and trees.desired.exists(_SEV.name(trees.name)):
         # Old releases set the trait on the root too.
         trees.desired.remove_traits(trees.root, _SEV.trait)
     count_on_root(trees.desired, trees.root, policy.on_root)
-    put_units(trees, facts)
+    put_units(trees, facts.units or () if facts.complete("units") else None)
     # Nothing is deleted from a tree that is not adopted, so nothing moves in it either.
     if journal.adopted:
         move_allocations(trees, reshape_context, allocations)

@@ -49,7 +49,19 @@ def put_devices(
     """Give ``tree``, derived from ``base``, the providers of ``part``, and remove those of ours
     that are not needed.
     """
-    _remove_unneeded(tree, base, part, place)
+    for provider in list(device_providers(tree, place.root)):
+        is_ours = place.take_over or place.journal.owns(provider.uuid)
+        if (
+            is_ours
+            and shares_provider(base, provider)
+            and provider.name not in part.providers
+            and provider.name not in part.kept
+            # One that was emptied is only there because others hang from it.
+            and (
+                not place.present.exists(provider.uuid) or shares_provider(place.present, provider)
+            )
+        ):
+            tree.remove(provider.uuid)
     for name in sorted(part.kept):
         if place.present.exists(name):
             _keep_present(tree, place.present.provider(name), place)
@@ -104,25 +116,6 @@ def with_cards(journal: Journal, part: DeviceProviders, place: ProviderPlace) ->
         if not journal.owns(provider.uuid)
     }
     return replace(journal, providers={**journal.providers, **taken}) if taken else journal
-
-
-def _remove_unneeded(
-    tree: DesiredTree, base: BaseTree, part: DeviceProviders, place: ProviderPlace
-) -> None:
-    """Remove the providers of ours that are neither wanted nor kept."""
-    for provider in list(device_providers(tree, place.root)):
-        is_ours = place.take_over or place.journal.owns(provider.uuid)
-        if (
-            is_ours
-            and shares_provider(base, provider)
-            and provider.name not in part.providers
-            and provider.name not in part.kept
-            # One that was emptied is only there because others hang from it.
-            and (
-                not place.present.exists(provider.uuid) or shares_provider(place.present, provider)
-            )
-        ):
-            tree.remove(provider.uuid)
 
 
 def _last_parent(tree: DesiredTree, last: Provider, place: ProviderPlace) -> ProviderUuid:

@@ -11,7 +11,7 @@ from agent.driver.interface import HostContext, shared_cpu_warnings
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.names import normal_uuid, printable
-from agent.yaml_files import Document, DocumentSchema, Where, parse, read_bytes, shown
+from agent.yaml_files import DocumentSchema, Where, parse, read_bytes, shown
 from drivers.fake.base import (
     NODE,
     BaseDriver,
@@ -54,9 +54,13 @@ def read_host_file(content: bytes, file: str, host: str) -> HostFile:
     if () in structure:
         raise ConfigErrors(errors)
     whole = Part(document, (), document.data, errors)
-    nodes = [
-        NodeReader(whole.at(*place), structure, host) for place in _places(document, structure)
+    listed = document.data.get("nodes", ()) if ("nodes",) not in structure else ()
+    places: list[Where] = [
+        ("nodes", index) for index, data in enumerate(listed) if isinstance(data, Mapping)
     ]
+    if "nodes" not in document.data:
+        places = [()]
+    nodes = [NodeReader(whole.at(*place), structure, host) for place in places]
     machines = [(node, node.machine()) for node in nodes]
     _check_names(machines)
     ConfigErrors.raise_if_any(sorted(errors, key=lambda error: error.data["line"]))
@@ -68,20 +72,6 @@ def read_host_file(content: bytes, file: str, host: str) -> HostFile:
         capabilities=document.data.get("capabilities", {}),
         single="nodes" not in document.data,
     )
-
-
-def _places(document: Document, broken: Collection[Where]) -> list[Where]:
-    """Return the places of the nodes in the document."""
-    if "nodes" not in document.data:
-        return [()]
-    if ("nodes",) in broken:
-        return []
-    places: list[Where] = [
-        ("nodes", index)
-        for index, data in enumerate(document.data["nodes"])
-        if isinstance(data, Mapping)
-    ]
-    return places
 
 
 def _check_names(machines: Collection[tuple[NodeReader, DescribedFacts]]) -> None:
@@ -159,7 +149,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         super().start(host)
         self._path = self._configured_path()
         self._content = _content(self._path)
-        self._good = self._read(self._content)
+        self._good = read_host_file(self._content, printable(str(self._path)), host.name)
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - every call looks at the file
         """Return the nodes of the file, or of its last version without errors: uuid to name.
@@ -207,9 +197,6 @@ class FileDriver(ShapesOutright, BaseDriver):
             )
         return Path(self.conf.fake.host_file).expanduser().absolute()
 
-    def _read(self, content: bytes) -> HostFile:
-        return read_host_file(content, printable(str(self._path)), self.host.name)
-
     def _look(self) -> tuple[ConfigError, ...]:
         """Take up the file as it is now, and return what is wrong with it. Contents are compared,
         because two edits within one tick have the same time stamp.
@@ -221,7 +208,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         if content != self._content:
             self._errors = ()
             try:
-                self._good = self._read(content)
+                self._good = read_host_file(content, printable(str(self._path)), self.host.name)
             except ConfigErrors as error:
                 self._errors = error.errors
             self._content = content

@@ -92,7 +92,7 @@ CARD = MdevParent("0000:06:00.0", available={"T": 2})
 def put(*parents, policy=T, present=None, tree=None, **changes):
     tree = tree or root_only()
     trees = NodeTrees(tree, present or root_only(), ROOT)
-    put_mdevs(trees, facts(mdev=parents, **changes), policy)
+    put_mdevs(trees, parents if facts(**changes).complete("mdev") else None, policy)
     return contents(tree)
 
 

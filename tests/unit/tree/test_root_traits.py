@@ -29,8 +29,8 @@ def traits(tree=None, present=None, journal=None, policy=None, capabilities=None
         journal or Journal(),
         policy or Policy(),
         AGENT,
-        capabilities or {},
-        facts,
+        {**(facts.traits or {}), **(capabilities or {})},
+        complete=facts.complete("traits"),
     )
     return tree.data(ROOT).traits
 
@@ -101,7 +101,9 @@ def with_cell() -> ProviderTree:
 def counted(
     tree: ProviderTree, present: ProviderTree | None = None, **changes: Any
 ) -> dict[str, dict[str, Any]]:
-    put_units(NodeTrees(tree, present or root_only(), ROOT), facts(**changes))
+    found = facts(**changes)
+    units = found.units or () if found.complete("units") else None
+    put_units(NodeTrees(tree, present or root_only(), ROOT), units)
     return contents(tree)
 
 

@@ -137,14 +137,18 @@ class Flushing:
         state, judged = self._state, outcome.judged
         if judged.unknown_since is not None:
             state.remember_unknown(judged.unknown_since)
-        records = self._context.tracking.consumer_records
+        records, usage_step = (
+            self._context.tracking.consumer_records,
+            self._context.tracking.usage_step,
+        )
         note_clearing(records, judged)
+        before, is_new = state.journal, is_of_new_node(plan)
+        if is_new:
+            yield None
+        usage_step.enter(self._node.uuid)
         if not plan.operations and not plan.withheld and state.keeps(plan.target.journal):
             flushed = FlushResult(state.view, state.capabilities)
         else:
-            before, is_new = state.journal, is_of_new_node(plan)
-            if is_new:
-                yield None
             plan, skipped = state.intend(plan)
             # If this raises, the next pass sees by the generations what was done.
             flush = Flush(
@@ -162,12 +166,14 @@ class Flushing:
             if is_new:
                 try:
                     yield flush
-                except RecordConflict:
-                    # Another agent wrote the journal.
-                    state.forget()
-                    raise
-                except AgentError:
-                    state.withdraw(before)
+                except AgentError as error:
+                    # Nothing was written; another agent may have written records or journal.
+                    if run.records is not None and run.records.created:
+                        usage_step.forget(self._node.uuid)
+                    if isinstance(error, RecordConflict):
+                        state.forget()
+                    else:
+                        state.withdraw(before)
                     raise
                 flush.create()
                 yield flush

@@ -159,6 +159,7 @@ class NodeAudit:
         """Count what is used and claimed on the node. Return whether another agent may have had
         the node since the last audit.
         """
+        self.context.tracking.usage_step.enter(self.node.uuid)
         before = self.records.state.displaced if self.records is not None else frozenset[str]()
         taken_over = self._reader.count(run, first=run.options.start and not self._started)
         assert run.records is not None
@@ -210,6 +211,10 @@ class NodeAudit:
             # The remembered state may be the cause of the error, or half updated.
             self.placement_state.forget()
             run.fail(AgentBug.of(error))
+        try:
+            self.context.tracking.usage_step.enter(self.node.uuid)
+        except AgentError as error:
+            run.errors.append(error)
         tell_way_out(run, self.node, self.context, self.placement_state)
         run.seconds["total"] = time.monotonic() - begun
         self.records = run.records
@@ -317,6 +322,7 @@ class NodeAudit:
         try:
             run.facts, _ = self._reader.facts()
             self._count(run)
+            self.context.tracking.usage_step.enter(self.node.uuid)
         except AgentError:
             raise
         except Exception as error:

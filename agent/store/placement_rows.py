@@ -2,12 +2,12 @@
 servers, and the ownership journals.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.json import Decoder, Encoder
-from sqlalchemy import Connection, Insert, Table, exists, insert, select, update
+from sqlalchemy import Connection, Insert, Table, bindparam, exists, insert, select, update
 from sqlalchemy.dialects import sqlite
 
 from agent.errors import RecordConflict
@@ -19,7 +19,7 @@ from agent.model.mirror import (
     PlacementView,
     ServerCapabilities,
 )
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider import Provider
 from agent.model.provider_tree import PresentTree, ProviderTree
 from agent.store.tables import (
@@ -126,13 +126,19 @@ def view_differs(old: PlacementView, new: PlacementView) -> bool:
     return _view_contents(old) != _view_contents(new)
 
 
-def save_view(
-    connection: Connection, endpoint: str, root: ProviderUuid, view: PlacementView
+def save_views(
+    connection: Connection, views: Iterable[tuple[str, ProviderUuid, PlacementView]]
 ) -> None:
-    """Write the row of a view."""
-    contents = _ENCODER.encode(_view_contents(view)).decode()
-    row = {"endpoint": endpoint, "root": root, "contents": contents}
-    connection.execute(_insert_or_update(connection, MIRROR), row)
+    """Write the rows of views, each given with endpoint and root."""
+    rows = [
+        {
+            "endpoint": endpoint,
+            "root": root,
+            "contents": _ENCODER.encode(_view_contents(view)).decode(),
+        }
+        for endpoint, root, view in views
+    ]
+    connection.execute(_insert_or_update(connection, MIRROR), rows)
 
 
 def _view_contents(view: PlacementView) -> _ViewContents:
@@ -204,29 +210,37 @@ def load_journal(connection: Connection, root: ProviderUuid) -> Journal:
     return Journal(found.providers, found.adopted, found.held, row.version, names)
 
 
-def save_journal(connection: Connection, root: ProviderUuid, journal: Journal) -> None:
-    """Write the journal, which has the next version afterwards.
+_UPDATE_JOURNAL = update(JOURNAL).where(
+    JOURNAL.c.root == bindparam("node"), JOURNAL.c.version == bindparam("expected")
+)
 
-    :raises RecordConflict: the database holds another version.
+
+def save_journals(connection: Connection, journals: Iterable[tuple[ProviderUuid, Journal]]) -> None:
+    """Write the journals of nodes; each has the next version afterwards.
+
+    :raises RecordConflict: the database holds another version of one of them.
     """
-    version = journal.version
-    contents = _JournalContents(
-        dict(journal.providers), journal.adopted, dict(journal.held), sorted(journal.names)
-    )
-    values = {
-        "version": version + 1,
-        "empty": not (journal.providers or journal.held),
-        "contents": _ENCODER.encode(contents).decode(),
-    }
-    if version == 0:
-        connection.execute(insert(JOURNAL).values(root=root, **values))
-    elif not connection.execute(
-        update(JOURNAL).where(JOURNAL.c.root == root, JOURNAL.c.version == version).values(values)
-    ).rowcount:
+    new, old = list[dict[str, Any]](), list[dict[str, Any]]()
+    for root, journal in journals:
+        contents = _JournalContents(
+            dict(journal.providers), journal.adopted, dict(journal.held), sorted(journal.names)
+        )
+        row = {
+            "version": journal.version + 1,
+            "empty": not (journal.providers or journal.held),
+            "contents": _ENCODER.encode(contents).decode(),
+        }
+        if journal.version == 0:
+            new.append({"root": root, **row})
+        else:
+            old.append({"node": root, "expected": journal.version, **row})
+    if new:
+        connection.execute(insert(JOURNAL), new)
+    if old and connection.execute(_UPDATE_JOURNAL, old).rowcount != len(old):
+        nodes = name_first(sorted(row["node"] for row in old))
         raise RecordConflict(
-            f"the journal of node {root} was changed by somebody else meanwhile",
+            f"the journal of node {nodes} was changed by somebody else meanwhile",
             table=JOURNAL.name,
-            key=root,
         )
 
 

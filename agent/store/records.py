@@ -2,8 +2,10 @@
 they ended long ago. Rows that others refer to stay.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import reduce
+from operator import add
 
 from sqlalchemy import (
     BindParameter,
@@ -323,6 +325,19 @@ class Records:
             if nodes:
                 transaction.lock(nodes)
             yield transaction
+
+    def enter(self, changes: RecordChanges) -> None:
+        """Write the records of a node of which the store has nothing, in the same transaction as
+        what else this thread saves inside :meth:`Store.together`.
+
+        :raises RecordConflict: another agent wrote them first.
+        :raises StoreError: the store cannot be written.
+        """
+        self._store.write(self._enter_all, changes)
+
+    def _enter_all(self, connection: Connection, changes: Iterable[RecordChanges]) -> None:
+        whole = reduce(add, changes)
+        Transaction(connection, self._store.location, self._clock).write(whole)
 
     def clear(self, migrations: Collection[ConsumerUuid]) -> None:
         """Record that these evacuations are cleared. Nothing else of them changes, not even the

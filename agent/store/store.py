@@ -3,12 +3,12 @@
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sqlalchemy import Connection, Engine, delete, false, insert, select, update
 from sqlalchemy.exc import NoSuchModuleError
@@ -30,7 +30,9 @@ from agent.store.tables import (
 )
 
 Loaded = TypeVar("Loaded")
-Write = Callable[[Connection], None]
+Item = TypeVar("Item")
+Write = Callable[[Connection, Sequence[Item]], None]
+"""Writes all items at once. Equal functions write the same kind of items."""
 MOVED = (
     "restart the agent, and put another store in its place only while it is stopped: agent db "
     "restore FILE"
@@ -79,7 +81,7 @@ class Store:
         """Save a view; nothing is written if ``old``, the view saved before, is equal."""
         if old is not None and not placement_rows.view_differs(old, new):
             return
-        self._write(lambda connection: placement_rows.save_view(connection, endpoint, root, new))
+        self.write(placement_rows.save_views, (endpoint, root, new))
 
     def journal(self, root: ProviderUuid) -> Journal:
         """Return the journal of a node, empty if there is none."""
@@ -96,34 +98,39 @@ class Store:
 
         :raises RecordConflict: the journal is based on an older version than the saved one.
         """
-        self._write(lambda connection: placement_rows.save_journal(connection, root, journal))
+        self.write(placement_rows.save_journals, (root, journal))
         return replace(journal, version=journal.version + 1)
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Write the journals and views that this thread saves inside in one transaction at the end.
+        """Write what this thread saves inside in one transaction at the end: see :meth:`write`.
 
-        :raises RecordConflict: another agent wrote one of the journals; none is written.
+        :raises RecordConflict: another agent wrote some of it; none is written.
         :raises StoreError: the store cannot be written.
         """
-        writes: list[Write] = []
-        self._gathered.writes = writes
+        gathered: dict[Write[Any], list[Any]] = {}
+        self._gathered.items = gathered
         try:
             yield
         finally:
-            self._gathered.writes = None
-        if writes:
+            self._gathered.items = None
+        if gathered:
             with self.writing() as connection:
-                for write in writes:
-                    write(connection)
+                for write, items in gathered.items():
+                    write(connection, items)
 
-    def _write(self, write: Write) -> None:
-        writes = getattr(self._gathered, "writes", None)
-        if writes is not None:
-            writes.append(write)
+    def write(self, write: Write[Item], item: Item) -> None:
+        """Have ``write`` write ``item``, with others of its kind if this thread gathers them.
+
+        :raises RecordConflict: another agent wrote it meanwhile.
+        :raises StoreError: the store cannot be written.
+        """
+        gathered = getattr(self._gathered, "items", None)
+        if gathered is not None:
+            gathered.setdefault(write, []).append(item)
             return
         with self.writing() as connection:
-            write(connection)
+            write(connection, [item])
 
     def identity(self, host: str) -> ProviderUuid | None:
         """Return the uuid that the host's only node had when the store was last used, ``None`` if

@@ -164,6 +164,8 @@ class NodeEntry:
     """Whether the last audit created the node's record."""
     idle: IdleCount | None = None
     """The last audit's count, if it found nothing to do."""
+    unwritten: RecordChanges | None = None
+    """The records of a node that is new to the store, until they are written."""
     lock: FairLock = field(default_factory=FairLock)
     """First come, first served, so that no operation waits for ever on a busy node."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from agent.errors import ConfigError, ConfigErrors, RecordConflict, StoreError
+from agent.errors import AgentError, ConfigError, ConfigErrors, RecordConflict, StoreError
 from agent.model.devices import DeviceRecord, PciDevice
 from agent.model.facts import HostFacts
 from agent.model.finding import Drift
@@ -191,6 +191,30 @@ class UsageStep:
             self._unknown = reading.unknown(new)
         return frozenset(self._unknown)
 
+    def enter(self, node: ProviderUuid) -> None:
+        """Write the record and the lease of a node that is new to the store; from then on it can be
+        claimed on. To be called after its audit, before anything of it is written to Placement.
+
+        :raises RecordConflict: another agent wrote them first.
+        :raises StoreError: the store cannot be written.
+        """
+        with lock_nodes(self._entries, [node]) as entries:
+            entry = entries.get(node)
+            if entry is None or entry.unwritten is None:
+                return
+            changes, entry.unwritten = entry.unwritten, None
+            try:
+                self._records.enter(changes)
+            except AgentError:
+                self._entries.pop(node)
+                raise
+            entry.agent = self._settings.agent.host
+
+    def forget(self, node: ProviderUuid) -> None:
+        """Forget a node whose record could not be written."""
+        with lock_nodes(self._entries, [node]):
+            self._entries.pop(node, None)
+
     def note_reserved(self, view: NodeView, seen: Seen, *, dry_run: bool = False) -> NodeView:
         """Record what Placement has reserved of the node's cards. Returns ``view`` with these
         changes.
@@ -304,15 +328,19 @@ class UsageStep:
         *,
         dry_run: bool,
     ) -> NodeView:
-        """Make one attempt at the audit: either all changes are written, or none."""
+        """Make one attempt at the audit: either all changes are written, or none. Those of a node
+        that is new to the store wait for :meth:`enter`.
+        """
         agent, observes = self._settings.agent, self._settings.observes
-        locked = () if node in self._unknown else (node,)
-        unread = observes or not locked
+        new = node in self._unknown
         self._unknown.discard(node)
-        with self._records.reading() if dry_run else self._records.transaction(locked) as reading:
-            now, lease = self._clock(), None if unread else reading.lease(node)
+        only_reads = new or dry_run
+        with (
+            self._records.reading() if only_reads else self._records.transaction([node]) as reading
+        ):
+            now, lease = self._clock(), None if observes or new else reading.lease(node)
             stored, changes = self._read_records(
-                reading, node, facts, lease, entry.state, unread=unread
+                reading, node, facts, lease, entry.state, unread=observes or new
             )
             shown = self._observe(node, facts, present, reading, stored)
             found = reconcile(stored, shown, self._settings.rules, now)
@@ -329,8 +357,10 @@ class UsageStep:
             taken=not observes and not is_ours(lease, agent.host, now),
         )
         if not dry_run:
-            entry.agent, entry.host, entry.state = agent.host, state.host, state
-            entry.created, overdue = view.created, self._settings.rules.stranded_after
+            entry.agent = None if new else agent.host
+            entry.unwritten = changes if new else None
+            entry.host, entry.state, entry.created = state.host, state, view.created
+            overdue = self._settings.rules.stranded_after
             entry.idle = (
                 None if changes else IdleCount.of(view, facts, present, lease, agent, overdue, now)
             )

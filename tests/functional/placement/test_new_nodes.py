@@ -75,22 +75,37 @@ def test_the_inventories_of_new_nodes_are_written_in_one_request(
     clean(placement, agent_log)
 
 
-def test_a_new_node_costs_the_store_four_statements_and_many_share_two_transactions(
+def test_many_new_nodes_cost_the_store_four_statements_in_two_transactions(
     agent: AgentUnderTest,
 ) -> None:
     with counted() as sent:
         assert set(first_pass(agent).values()) == {"changed"}
     tables = ("compute_node", "lease", "journal", "mirror")
     written = [text.split()[2] for text in sent if text.startswith(("INSERT", "UPDATE"))]
-    assert {table: written.count(table) for table in tables} == dict.fromkeys(tables, MANY)
+    # Of the first node, and of all others together.
+    assert {table: written.count(table) for table in tables} == dict.fromkeys(tables, 2)
     # One statement asks for all nodes of which the store has something.
     (asked,) = [text for text in sent if text.startswith("SELECT compute_node.")]
     assert "UNION" in asked
     assert [text for text in sent if text.startswith(("SELECT lease", "SELECT mirror"))] == []
     assert [text for text in sent if text.startswith("SELECT journal")] == []
-    # The records of each node; journal and mirror of the first, and those of all others together;
+    # Records, journal and mirror of the first; records with journals, and mirrors of all others;
     # the tables, what is kept of Placement (three), and what ended long ago.
-    assert sent.count("BEGIN IMMEDIATE") == MANY + 2 + 2 + 5
+    assert sent.count("BEGIN IMMEDIATE") == 3 + 2 + 5
+
+
+def test_of_two_new_nodes_of_one_name_one_is_told_and_the_others_are_written(
+    host: Host, placement: PlacementServer
+) -> None:
+    double = "5f9c2a34-7d1e-4a8b-9c46-0000000000ff"
+    nodes = {uuid: name for name, uuid in UUIDS.items()} | {double: ONE}
+    agent = host(driver=ScriptedDriver(shaped(HAS), nodes))
+    for _ in range(2):
+        report = agent.period(start=True)
+        told = [(node.name, error.code) for node in report.nodes for error in node.errors]
+        assert told == [(ONE, "config.invalid")]
+    found = {one["name"]: one["inventories"] for one in placement.dump()["providers"].values()}
+    assert found == dict.fromkeys(NAMES, HAS)
 
 
 def test_a_dry_run_shows_what_the_run_does(

@@ -9,6 +9,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -111,6 +112,8 @@ class Fleet:
         self._audits: dict[str, NodeAudit] = {}
         # The nodes of which the store had nothing when the pass began.
         self._unsaved: Collection[str] = ()
+        # The only node of which the store has something; this agent alone adds others.
+        self._alone: AbstractSet[str] = frozenset()
         self._unchanged = UnchangedNodes(full_audit_interval)
         self._deleted, self.leases = DeletedNodes(context, driver_name), FleetLeases(context)
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
@@ -359,7 +362,10 @@ class Fleet:
         # The roots of another program do not carry the mark.
         if self.context.observes or len(chosen) == 1 < len(found):
             return None
-        if len(found) == 1 and not self.context.server.storage.roots(self._host) - found.keys():
+        if len(found) == 1 and self._alone != found.keys():
+            others = self.context.server.storage.roots(self._host) - found.keys()
+            self._alone = frozenset() if others else frozenset(found)
+        if self._alone == found.keys():
             return None
         return {
             row.uuid: row for row in client.providers_with_trait(agent_trait(self.context.agent))

@@ -16,6 +16,7 @@ from agent.placement import clock
 from agent.placement.mirror import Freshness
 from agent.tracker.stored_state import InstanceClaim, InstanceUpdate
 from tests.support.agent import ROOT, AgentUnderTest, ScriptedDriver, shaped, total
+from tests.support.broken_store import counted
 
 CHILD = child_uuid(ROOT, "child")
 TREE = shaped(
@@ -66,6 +67,18 @@ def test_a_pass_with_nothing_to_do_computes_nothing_and_asks_once(agent, placeme
     assert node.state == "in-sync"
     assert shapes == []
     assert [exchange.method for exchange in placement.requests] == ["GET"]
+
+
+def test_a_pass_with_nothing_to_do_asks_the_store_twice(agent):
+    agent.period()
+
+    with counted() as sent:
+        (node,) = agent.period().nodes
+
+    assert node.state == "in-sync"
+    # Whether there are records, and which version those of the node have.
+    asked = [text for text in sent if "SELECT" in text and "resource_providers" not in text]
+    assert len(asked) == 2
 
 
 def _driver_adds_a_class(agent):

@@ -28,7 +28,7 @@ from agent.model.host_units import (
 )
 from agent.model.names import is_uuid, printable
 from drivers.host import cpu, pci
-from drivers.host.sysfs import Sysfs
+from drivers.host.sysfs import Sysfs, read_entries
 
 
 class HostDriver:
@@ -175,23 +175,13 @@ def read_parents(sysfs: Sysfs) -> PartialRead[tuple[MdevParent, ...] | None]:
     """Return all parents, ordered by name; None on a kernel without mediated devices. A parent that
     cannot be read becomes a fault; the others stay.
     """
-    parents: list[MdevParent] = []
-    faults: dict[str, str] = {}
     try:
         if not sysfs.is_folder(MDEV_FOLDER):
             return PartialRead(None)
-        for name in sysfs.names(MDEV_FOLDER):
-            try:
-                parents.append(_parent(sysfs, name))
-            except DriverError as error:
-                faults[name] = error.message
-        # A parent that was removed while it was read is no fault: the kernel no longer lists it.
-        listed = sysfs.names(MDEV_FOLDER) if faults else ()
     except DriverError as error:
         return PartialRead((), (error.message,))
-    return PartialRead(
-        tuple(parents), tuple(fault for name, fault in faults.items() if name in listed)
-    )
+    parents = read_entries(sysfs, MDEV_FOLDER, _parent)
+    return PartialRead(tuple(parents.value), parents.faults)
 
 
 def _parent(sysfs: Sysfs, name: str) -> MdevParent:

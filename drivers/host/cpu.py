@@ -19,7 +19,6 @@ of such a host, for want of another source, and thus gets the memory of this mac
 import platform
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
@@ -108,18 +107,12 @@ def _first(fields: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((fields[name] for name in names if name in fields), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Cores:
-    """The cores and packages of the CPUs of one cell."""
-
-    siblings: tuple[frozenset[int], ...]
-    """Disjoint sets of CPUs, ordered by their lowest CPU."""
-    sockets: frozenset[int]
-    """The packages, as far as the kernel reports them."""
-
-
-def read_cores(sysfs: Sysfs, cpus: frozenset[int]) -> Cores:
-    """Return the cores of ``cpus``, the online CPUs of one cell. Only one CPU of each core is read.
+def read_cores(
+    sysfs: Sysfs, cpus: frozenset[int]
+) -> tuple[tuple[frozenset[int], ...], frozenset[int]]:
+    """Return the cores of ``cpus``, the online CPUs of one cell: disjoint sets, ordered by their
+    lowest CPU; and the packages, as far as the kernel reports them. Only one CPU of each core is
+    read.
 
     A CPU for which the kernel lists no siblings is a core of its own.
 
@@ -129,10 +122,8 @@ def read_cores(sysfs: Sysfs, cpus: frozenset[int]) -> Cores:
         siblings = group_cores(cpus, lambda cpu: _threads(sysfs, cpu))
     except ValueError as error:
         raise sysfs.fault(CPUS_FOLDER, str(error)) from error
-    return Cores(
-        siblings,
-        frozenset(package for core in siblings for package in _package(sysfs, min(core))),
-    )
+    packages = (package for core in siblings for package in _package(sysfs, min(core)))
+    return siblings, frozenset(packages)
 
 
 def _threads(sysfs: Sysfs, cpu: int) -> frozenset[int]:
@@ -232,15 +223,15 @@ def _cell_ids(sysfs: Sysfs) -> list[int]:
 
 def _whole_host(sysfs: Sysfs, online: frozenset[int]) -> Cell:
     """Return the one cell of a host without NUMA."""
-    cores = read_cores(sysfs, online)
+    siblings, sockets = read_cores(sysfs, online)
     return Cell(
         id=0,
         cpus=frozenset(present_cpus(sysfs)) | online,
         memory_mib=kernel_total_mib(),
         pages=read_pools(sysfs, "kernel/mm/hugepages"),
         distances={0: LOCAL_DISTANCE},
-        siblings=cores.siblings,
-        sockets=cores.sockets,
+        siblings=siblings,
+        sockets=sockets,
     )
 
 
@@ -253,15 +244,15 @@ def _cell(sysfs: Sysfs, cell_id: int, ids: list[int], online: frozenset[int]) ->
     cpus = sysfs.optional_cpus(f"{folder}/cpulist", f"{folder}/cpumap")
     if cpus is None:
         raise sysfs.fault(folder, "has neither cpulist nor cpumap")
-    cores = read_cores(sysfs, cpus & online)
+    siblings, sockets = read_cores(sysfs, cpus & online)
     return Cell(
         id=cell_id,
         cpus=cpus,
         memory_mib=_memory_mib(sysfs, folder),
         pages=read_pools(sysfs, f"{folder}/hugepages"),
         distances=_distances(sysfs, folder, ids),
-        siblings=cores.siblings,
-        sockets=cores.sockets,
+        siblings=siblings,
+        sockets=sockets,
     )
 
 

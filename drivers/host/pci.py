@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterable, Iterator
 
-from agent.errors import DriverError
 from agent.model.devices import PciAddress, PciDevice, Port, own_ports
 from agent.model.facts import PartialRead
-from drivers.host.sysfs import Sysfs
+from drivers.host.sysfs import Sysfs, read_entries
 
 # Bytes; the most that the standard's 15 bits can address.
 LARGEST = 32 * 1024
@@ -118,21 +117,9 @@ def read_devices(sysfs: Sysfs) -> PartialRead[tuple[PciDevice, ...]]:
     """Return all PCI functions, ordered by address. A function that cannot be read becomes a fault;
     the others stay.
     """
-    devices: list[PciDevice] = []
-    faults: dict[str, str] = {}
-    try:
-        for name in sysfs.names(FOLDER):
-            try:
-                devices.append(_device(sysfs, name))
-            except DriverError as error:
-                faults[name] = error.message
-        # A device that was unplugged while it was read is no fault: the kernel no longer lists it.
-        listed = sysfs.names(FOLDER) if faults else ()
-    except DriverError as error:
-        return PartialRead((), (error.message,))
-    devices.sort(key=lambda device: device.address)
+    devices = read_entries(sysfs, FOLDER, _device)
     return PartialRead(
-        tuple(devices), tuple(fault for name, fault in faults.items() if name in listed)
+        tuple(sorted(devices.value, key=lambda device: device.address)), devices.faults
     )
 
 

@@ -4,11 +4,16 @@ it.
 
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from agent.errors import DriverError
+from agent.model.facts import PartialRead
 from agent.model.names import printable
 from agent.model.topology import parse_cpu_list
+
+Entry = TypeVar("Entry")
 
 KERNEL_ROOT = Path("/sys")
 
@@ -194,6 +199,27 @@ class Sysfs:
                 raise self.fault(path, f"its link {target} leads out of the tree")
             ahead += reversed(target.parts)
         return self.root / here
+
+
+def read_entries(
+    sysfs: Sysfs, folder: str, read: Callable[[Sysfs, str], Entry]
+) -> PartialRead[list[Entry]]:
+    """Return what ``read`` returns for each name in a folder, in the order of the names. An entry
+    that cannot be read becomes a fault; the others stay.
+    """
+    found: list[Entry] = []
+    faults: dict[str, str] = {}
+    try:
+        for name in sysfs.names(folder):
+            try:
+                found.append(read(sysfs, name))
+            except DriverError as error:
+                faults[name] = error.message
+        # One that was removed while it was read is no fault: the kernel no longer lists it.
+        listed = sysfs.names(folder) if faults else ()
+    except DriverError as error:
+        return PartialRead([], (error.message,))
+    return PartialRead(found, tuple(fault for name, fault in faults.items() if name in listed))
 
 
 def _from_map(text: str) -> frozenset[int]:

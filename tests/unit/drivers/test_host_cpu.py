@@ -9,7 +9,7 @@ import pytest
 from agent.errors import DriverError, NotReady
 from agent.model.topology import Cell, PagePool
 from drivers.host import cpu
-from drivers.host.cpu import Cores, read_cores, read_topology
+from drivers.host.cpu import read_cores, read_topology
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 
@@ -45,24 +45,25 @@ def test_damaged_list_is_named_and_the_topologies_stand_in(tree, text, what):
 def test_siblings_in_every_form_the_kernel_has_had(tree, form):
     for number in range(4):
         tree.cpu(number, (number % 2, number % 2 + 2), package=number % 2, form=form)
-    assert read_cores(Sysfs(tree.root), frozenset(range(4))) == Cores(
-        (frozenset({0, 2}), frozenset({1, 3})), frozenset({0, 1})
+    assert read_cores(Sysfs(tree.root), frozenset(range(4))) == (
+        (frozenset({0, 2}), frozenset({1, 3})),
+        frozenset({0, 1}),
     )
 
 
 def test_threads_that_are_offline_or_of_another_cell_are_no_siblings_here(tree):
     tree.cpu(0, (0, 1, 2, 3))
     tree.cpu(2, (0, 1, 2, 3))
-    assert read_cores(Sysfs(tree.root), frozenset({0, 2})).siblings == (frozenset({0, 2}),)
+    assert read_cores(Sysfs(tree.root), frozenset({0, 2}))[0] == (frozenset({0, 2}),)
 
 
 def test_cpu_without_topology_is_a_core_of_its_own_and_of_no_package(tree):
-    assert read_cores(Sysfs(tree.root), frozenset({3})) == Cores((frozenset({3}),), frozenset())
+    assert read_cores(Sysfs(tree.root), frozenset({3})) == ((frozenset({3}),), frozenset())
 
 
 def test_unknown_package_is_no_package(tree):
     tree.cpu(0, package=-1)
-    assert read_cores(Sysfs(tree.root), frozenset({0})).sockets == frozenset()
+    assert read_cores(Sysfs(tree.root), frozenset({0}))[1] == frozenset()
 
 
 @pytest.mark.parametrize("second", [(0, 1), (0,), ()])

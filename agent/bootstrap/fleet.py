@@ -20,7 +20,7 @@ from agent.errors import AgentError
 from agent.placement import clock
 from agent.placement.embedded import FILE, connect_embedded
 from agent.placement.mirror import Freshness
-from agent.placement.server import Backend, NoStorage, Server
+from agent.placement.server import Backend, OptionalStorage, Server
 from agent.placement.transport import Transport, timeouts_of
 from agent.store import identity
 from agent.store.database_file import snapshot
@@ -170,7 +170,7 @@ def start_fleet(
         own = stack.enter_context(start_driver(conf, components, store, cancelled, dry_run=dry_run))
         _subscribe(conf, components, changed)
         observes = only_observes(conf)
-        storage = NoStorage() if observes else store
+        storage = OptionalStorage() if observes else store
         server = Server(transport, backend, storage, keep=not (dry_run or observes))
         tracker_services = stack.enter_context(
             open_tracker_services(conf, components, store, own, dry_run=dry_run, changed=changed)

@@ -12,7 +12,7 @@ from nova.scheduler.client import report
 
 from agent.errors import AgentError
 from agent.nova.report_client import MirroredReportClient
-from agent.placement.server import MEMORY_ONLY, NoStorage, OptionalStorage, PlacementStorage
+from agent.placement.server import MEMORY_ONLY, OptionalStorage, PlacementStorage
 from agent.store.lock import RunLock
 from agent.store.store import open_store
 
@@ -55,7 +55,7 @@ class ResourceTracker(resource_tracker.ResourceTracker):  # type: ignore[misc]
             return OptionalStorage(open_store(folder))
         except (AgentError, OSError) as error:
             LOG.warning(MEMORY_ONLY, error)
-            return NoStorage()
+            return OptionalStorage()
 
 
 def _endpoint() -> str:

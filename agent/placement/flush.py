@@ -220,18 +220,16 @@ class Flush:
                 self.failures.append(reshape)
         self._delete_all(self._possible(self._of(DeleteProvider)))
         self._set_all(
-            [
-                operation
-                for operation in self._possible(self._left())
-                if isinstance(operation, Contents)
-            ]
+            [one for one in self._possible(self._of(Operation)) if isinstance(one, Contents)]
         )
 
-    def _left(self) -> list[Operation]:
-        return [one for one in self.plan.operations if one.key not in self.outcomes]
-
     def _of(self, kind: type[Kind]) -> list[Kind]:
-        return [operation for operation in self._left() if isinstance(operation, kind)]
+        """Return the operations of a kind that are not sent yet."""
+        return [
+            operation
+            for operation in self.plan.operations
+            if isinstance(operation, kind) and operation.key not in self.outcomes
+        ]
 
     def _possible(self, operations: Iterable[Kind]) -> list[Kind]:
         """Return the operations that do not depend on a failed one."""
@@ -275,13 +273,9 @@ class Flush:
 
     def _ensure_names(self) -> None:
         """Create the names that an operation needs which can still be sent."""
-        needed = frozenset[str]().union(*map(names_needed, self._possible(self._left())))
+        needed = frozenset[str]().union(*map(names_needed, self._possible(self._of(Operation))))
         self._try_each(
-            [
-                operation
-                for operation in self._left()
-                if isinstance(operation, EnsureName) and operation.name in needed
-            ],
+            [operation for operation in self._of(EnsureName) if operation.name in needed],
             self._ensure,
         )
 

@@ -71,90 +71,57 @@ class PlacementStorage(Protocol):
         """
 
 
-class NoStorage:
-    """A storage that saves nothing and has nothing saved. An agent that only observes has it: such
-    an agent has written nothing to Placement, whatever a store says of earlier times.
-    """
-
-    def capabilities(self, endpoint: str) -> ServerCapabilities | None:
-        """Return None: the server is asked."""
-
-    def save_capabilities(self, capabilities: ServerCapabilities) -> None:
-        """Do nothing."""
-
-    def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
-        """Return None: the tree is read."""
-
-    def save_view(
-        self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
-    ) -> None:
-        """Do nothing."""
-
-    def journal(self, root: ProviderUuid) -> Journal:  # noqa: ARG002 - the same for each
-        """Return an empty journal: nothing in Placement is the agent's."""
-        return Journal()
-
-    def roots(self, host: str) -> frozenset[ProviderUuid]:  # noqa: ARG002 - the same for each
-        """Return no node."""
-        return frozenset()
-
-    def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:  # noqa: ARG002 - not saved
-        """Return ``journal`` as it is."""
-        return journal
-
-    def together(self) -> AbstractContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
-
-
 class OptionalStorage:
-    """``storage`` until its first error, which is logged as a warning; after that, a storage that
-    saves nothing.
+    """``storage`` until its first error, which is logged as a warning; after that, and without one,
+    nothing is saved and nothing has been saved.
 
-    For a process that must go on without a store. What the store has from before the error is no
-    danger for the next start, because a saved mirror is compared with Placement by generations.
+    For a process that must go on without a store: what the store has from before the error is no
+    danger for the next start, because a saved mirror is compared with Placement by generations. And
+    for an agent that only observes: it has written nothing to Placement, whatever a store says of
+    earlier times.
     """
 
-    def __init__(self, storage: PlacementStorage) -> None:
+    def __init__(self, storage: PlacementStorage | None = None) -> None:
         self._storage = storage
 
-    def _ask(self, call: Callable[[PlacementStorage], Answer]) -> Answer:
+    def _ask(self, call: Callable[[PlacementStorage], Answer], otherwise: Answer) -> Answer:
+        """Return the answer of the storage, ``otherwise`` without one."""
         try:
-            return call(self._storage)
+            return otherwise if self._storage is None else call(self._storage)
         except StoreError as error:
             LOG.warning(MEMORY_ONLY, error.message)
-            self._storage = NoStorage()
-            return call(self._storage)
+            self._storage = None
+            return otherwise
 
     def capabilities(self, endpoint: str) -> ServerCapabilities | None:
         """Return the saved capabilities of a server, ``None`` if there are none."""
-        return self._ask(lambda storage: storage.capabilities(endpoint))
+        return self._ask(lambda storage: storage.capabilities(endpoint), None)
 
     def save_capabilities(self, capabilities: ServerCapabilities) -> None:
         """Save the capabilities of a server."""
-        self._ask(lambda storage: storage.save_capabilities(capabilities))
+        self._ask(lambda storage: storage.save_capabilities(capabilities), None)
 
     def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
         """Return the saved view of a node, ``None`` if there is none."""
-        return self._ask(lambda storage: storage.view(endpoint, root))
+        return self._ask(lambda storage: storage.view(endpoint, root), None)
 
     def save_view(
         self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
     ) -> None:
         """Save a view."""
-        self._ask(lambda storage: storage.save_view(endpoint, root, old, new))
+        self._ask(lambda storage: storage.save_view(endpoint, root, old, new), None)
 
     def journal(self, root: ProviderUuid) -> Journal:
         """Return the journal of a node, empty if there is none."""
-        return self._ask(lambda storage: storage.journal(root))
+        return self._ask(lambda storage: storage.journal(root), Journal())
 
     def roots(self, host: str) -> frozenset[ProviderUuid]:
         """Return the nodes whose journal is not empty."""
-        return self._ask(lambda storage: storage.roots(host))
+        return self._ask(lambda storage: storage.roots(host), frozenset[ProviderUuid]())
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
         """Save a journal. Return it with its new version."""
-        return self._ask(lambda storage: storage.save_journal(root, journal))
+        return self._ask(lambda storage: storage.save_journal(root, journal), journal)
 
     def together(self) -> AbstractContextManager[None]:
         """Do nothing: each save meets the first error by itself."""
@@ -181,7 +148,8 @@ class Server:
     ) -> None:
         self.transport, self.backend, self.storage, self.keep = transport, backend, storage, keep
         # ``keep`` False: capabilities are not saved, as in a dry run.
-        self._capabilities: ServerCapabilities | None = None
+        self.capabilities: ServerCapabilities | None = None
+        """The server's capabilities; ``None`` before :meth:`connect`."""
         # When this process last asked for the server's version, and when the server last refused a
         # reshape, in seconds of a monotonic clock.
         self._asked_at: float | None = None
@@ -195,11 +163,6 @@ class Server:
         """
         return PlacementClient(Exchange(self.transport, f"req-{uuid.uuid4()}", sends=sends))
 
-    @property
-    def capabilities(self) -> ServerCapabilities | None:
-        """The server's capabilities; ``None`` before :meth:`connect`."""
-        return self._capabilities
-
     def connect(self, client: PlacementClient, *, ask: bool = False) -> ServerCapabilities:
         """Return the server's capabilities: as saved, or read with one request.
 
@@ -210,7 +173,7 @@ class Server:
         """
         endpoint = self.transport.endpoint
         with self._lock:
-            known = self._capabilities or self.storage.capabilities(endpoint)
+            known = self.capabilities or self.storage.capabilities(endpoint)
             if known is None or known.endpoint != endpoint or ask:
                 known = ServerCapabilities(endpoint=endpoint, max_version=client.max_version())
                 check_version(known)
@@ -218,7 +181,7 @@ class Server:
                 self._asked_at, self._refused_at = time.monotonic(), None
             if not known.can_reshape and _long_ago(self._refused_at):
                 known = replace(known, can_reshape=True)
-            self._capabilities = known
+            self.capabilities = known
             return known
 
     def offers_more(self, client: PlacementClient) -> bool:
@@ -230,7 +193,7 @@ class Server:
         :raises PlacementTooOld: the server offers less than the agent needs.
         """
         with self._lock:
-            known = self._capabilities
+            known = self.capabilities
             if known is None or not _long_ago(self._asked_at):
                 return False
             self._asked_at = time.monotonic()
@@ -238,7 +201,7 @@ class Server:
             if now == known:
                 return False
             check_version(now)
-            self._capabilities = now
+            self.capabilities = now
             self._save(now)
             return True
 
@@ -248,7 +211,7 @@ class Server:
         Several nodes may learn concurrently, so names are only added.
         """
         with self._lock:
-            known = self._capabilities or capabilities
+            known = self.capabilities or capabilities
             traits, classes = (
                 known.traits | capabilities.traits,
                 known.classes | capabilities.classes,
@@ -264,14 +227,14 @@ class Server:
             if not merged.can_reshape and (known.can_reshape or self._refused_at is None):
                 self._refused_at = time.monotonic()
             if merged != known:
-                self._capabilities = merged
+                self.capabilities = merged
                 self._save(merged)
             return merged
 
     def forget(self, capabilities: ServerCapabilities) -> None:
         """Replace the known capabilities, because the server contradicted them."""
         with self._lock:
-            self._capabilities = capabilities
+            self.capabilities = capabilities
             self._save(capabilities)
 
     def _save(self, capabilities: ServerCapabilities) -> None:

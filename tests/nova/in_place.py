@@ -8,9 +8,9 @@ from nova.compute import resource_tracker
 
 from agent.nova.command import MANAGER
 from agent.nova.manager import ResourceTracker
-from agent.placement.server import NoStorage
+from agent.placement.server import OptionalStorage
 
-ResourceTracker.storage = staticmethod(lambda _host: NoStorage())
+ResourceTracker.storage = staticmethod(lambda _host: OptionalStorage())
 service.SERVICE_MANAGERS["nova-compute"] = MANAGER
 # Some tests make a tracker by themselves.
 resource_tracker.ResourceTracker = ResourceTracker

@@ -22,7 +22,7 @@ from nova.compute import manager, resource_tracker
 from nova.scheduler.client import report
 
 from agent.nova.report_client import MirroredReportClient
-from agent.placement.server import NoStorage
+from agent.placement.server import OptionalStorage
 from tests.support import faults
 from tests.support.agent import new_uuid, total
 from tests.support.placement import PlacementServer
@@ -46,7 +46,7 @@ class Site:
     def __init__(self, *, engine: bool) -> None:
         self.placement = PlacementServer()
         own = report.SchedulerReportClient(adapter=self.placement.adapter())
-        self.client: Any = MirroredReportClient(own, "here", NoStorage()) if engine else own
+        self.client: Any = MirroredReportClient(own, "here", OptionalStorage()) if engine else own
         self.context = context.get_admin_context()
         self.root = new_uuid()
 

@@ -167,11 +167,11 @@ import sys
 from nova import config, context
 from nova.scheduler.client import report
 from agent.nova.report_client import MirroredReportClient
-from agent.placement.server import NoStorage
+from agent.placement.server import OptionalStorage
 
 root, deleted, evacuated = sys.argv[1:]
 config.parse_args(["nova-compute", "--config-file", "nova.conf"])
-client = MirroredReportClient(report.SchedulerReportClient(), "here", NoStorage())
+client = MirroredReportClient(report.SchedulerReportClient(), "here", OptionalStorage())
 admin = context.get_admin_context()
 
 def held():

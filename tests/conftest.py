@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Until everything is collected, because a third of that time went into the search for garbage.
 gc.disable()
+
+
+LONG = "mark.long"
+WHOLLY_LONG = re.compile(r"^pytestmark = .*mark\.long\b", re.M)
+"""A module of long tests only."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import what has no test for this run, because the imports of all tests take each
+    worker half a minute.
+    """
+    if not collection_path.match("test_*.py") or str(collection_path) in config.args:
+        return None
+    wanted = config.option.markexpr
+    if wanted == "not long and not soak" and WHOLLY_LONG.search(collection_path.read_text()):
+        return True
+    if wanted == "long and not soak":
+        # Helpers of the same folder may mark tests too.
+        helpers = {*collection_path.parent.glob("*.py")} - {*collection_path.parent.glob("test_*")}
+        if not any(LONG in one.read_text() for one in (collection_path, *helpers)):
+            return True
+    return None
 
 
 # First, because xdist reads the groups in the same hook.

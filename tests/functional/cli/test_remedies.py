@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.functional.cli.setups import configured, from_file, numa_host, uuids_of
+from tests.functional.cli.setups import configured, from_file, numa_host, on, uuids_of
 from tests.support.consumer_book import Book
 from tests.support.html_page import HtmlPage
 from tests.support.http_placement import HttpPlacement
@@ -356,3 +356,44 @@ def test_a_card_that_is_gone_and_that_somebody_else_marked_goes_by_the_command_o
     carry_out(card_host, command_of(drift["remedy"], "openstack"), http_placement.url)
     assert CARD not in uuids_of(http_placement)
     assert told(card_host, "held-device") == {}
+
+
+def other_agent(agent: AgentHere, placement: HttpPlacement, folder: Path, host: str) -> AgentHere:
+    """Another agent with a store of its own, called ``host``, and the host file of ``agent``."""
+    other = AgentHere(folder)
+    there = {"fake": {"host_file": agent.folder / "host.yaml"}, "DEFAULT": {"host": host}}
+    other.configure(on(placement, "fake.file", there))
+    return other
+
+
+def errors_of(agent: AgentHere) -> list[Any]:
+    return list(agent.run("--once", "--format", "json").json["nodes"][0]["errors"])
+
+
+def test_a_node_that_another_agent_has_marked_is_taken_over_by_the_command_of_the_remedy(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = from_file(http_placement, tmp_path / "agent", {**has_functions(), "name": "node-a"})
+    assert agent.run("--once").code == 0
+    other = other_agent(agent, http_placement, tmp_path / "other", "node-b")
+    (error,) = errors_of(other)
+    assert error["code"] == "node.elsewhere"
+    carry_out(other, command_of(error["remedy"], "agent ").partition(", or ")[0])
+    assert errors_of(other) == []
+    assert [one["code"] for one in errors_of(agent)] == ["node.elsewhere"]
+
+
+def test_a_host_with_the_identity_of_another_gets_its_own_by_the_command_of_the_remedy(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    described = {key: value for key, value in has_functions().items() if key != "uuid"}
+    agent = from_file(http_placement, tmp_path / "agent", described)
+    assert agent.run("--once").code == 0
+    copied = uuids_of(http_placement)[""]
+    other = other_agent(agent, http_placement, tmp_path / "other", "node-b")
+    assert other.run("identity", "set", copied).code == 0
+    (error,) = errors_of(other)
+    carry_out(other, command_of(error["remedy"], "agent identity set"))
+    assert errors_of(other) == errors_of(agent) == []
+    names = {one["name"] for one in http_placement.dump()["providers"].values()}
+    assert {"node-a", "node-b"} <= names

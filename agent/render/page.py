@@ -109,6 +109,8 @@ class Promise:
 
     id: str
     instance: str
+    guest: str
+    """Its name; empty if the hypervisor does not show it."""
     purpose: str
     half: str
     state: str
@@ -122,6 +124,8 @@ class PageMove:
 
     uuid: str
     instance: str
+    guest: str
+    """As of a claim."""
     type: str
     status: str
     way: str
@@ -244,6 +248,7 @@ def page_node(number: int, node: Document) -> PageNode:
     providers = tuple(provider_rows(node["tree"], provider_holders(node)))
     bars = [bar for provider in providers for bar in provider.bars]
     steps = tuple(map(_step, node["operations"]))
+    called = {guest["uuid"]: guest["name"] for guest in node["guests"]}
     return PageNode(
         number=number,
         name=node["name"],
@@ -266,8 +271,13 @@ def page_node(number: int, node: Document) -> PageNode:
         hint=node.get("hint") or "",
         machine=machine_of(node),
         guests=page_guests(node),
-        claims=tuple(map(_promise, node["claims"])),
-        moves=tuple(_move(node, migration) for migration in node["migrations"]),
+        claims=tuple(
+            _promise(claim, called.get(claim["instance"], "")) for claim in node["claims"]
+        ),
+        moves=tuple(
+            _move(node, migration, called.get(migration["instance"], ""))
+            for migration in node["migrations"]
+        ),
     )
 
 
@@ -365,27 +375,29 @@ def _json(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _promise(claim: Document) -> Promise:
+def _promise(claim: Document, guest: str) -> Promise:
     amounts = claim["amounts"]
     return Promise(
         id=claim["id"],
         instance=claim["instance"],
+        guest=guest,
         purpose=claim["purpose"],
         half=claim["half"],
         state=claim["state"],
         amounts=(
-            f"{amounts['vcpus']} CPUs, {amounts['memory_mb']} MiB memory, "
+            f"{number_of(amounts['vcpus'], 'CPU')}, {amounts['memory_mb']} MiB memory, "
             f"{amounts['disk_mb']} MiB disk"
         ),
         since=moment(claim["created_at"]),
     )
 
 
-def _move(node: Document, migration: Document) -> PageMove:
+def _move(node: Document, migration: Document, guest: str) -> PageMove:
     names = {row["uuid"]: row["name"] for row in node["tree"]}
     return PageMove(
         uuid=migration["uuid"],
         instance=migration["instance"],
+        guest=guest,
         type=migration["type"],
         status=migration["status"],
         way=f"{migration['source_compute'] or '?'} → {migration['dest_compute'] or '?'}",

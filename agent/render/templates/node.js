@@ -96,12 +96,13 @@ const drift = found => words("ul", "problems", found.map(one => words("li", "", 
   words("strong", "", one.kind), " ", words("bdi", "", one.detail), remedy(one.ways))));
 const listed = (title, items) => items.length ? element("ul", { class: "problems", "aria-label": title }, items) : [];
 const labelled = (name, text) => [words("span", "label", name), " ", words("code", "", text)];
+const instance = one => [words("span", "label", "instance"), " ", words("bdi", "", one.guest), " ", words("code", "", one.instance)];
 const claims = (node, prefix) => section(prefix, "claims", "Claims and moves",
   listed("Open claims", node.claims.map(claim => words("li", "", words("span", `status ${claim.state}`, claim.state), " ",
     words("strong", "", claim.purpose), " ", claim.half === "only" ? "" : `${claim.half} half, `, claim.amounts, " ",
-    words("span", "dim", `since ${claim.since}`), words("br"), labelled("instance", claim.instance), " ", labelled("claim", claim.id)))),
+    words("span", "dim", `since ${claim.since}`), words("br"), instance(claim), " ", labelled("claim", claim.id)))),
   listed("Moves under way", node.moves.map(move => words("li", "", words("span", `status ${move.status}`, move.status), " ",
-    words("strong", "", move.type), " ", words("bdi", "", move.way), words("br"), labelled("instance", move.instance), " ",
+    words("strong", "", move.type), " ", words("bdi", "", move.way), words("br"), instance(move), " ",
     labelled("migration", move.uuid), move.allocation.map(text => [words("br"), "in Placement ", words("bdi", "", text)])))));
 
 const band = (node, prefix) => {

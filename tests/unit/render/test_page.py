@@ -102,6 +102,12 @@ def test_a_guest_with_a_claim_that_the_hypervisor_does_not_show_is_there():
     assert "pinned (guest→host) 0→2, 1→10, emulator on 3" in seen.cells[0]
 
 
+@pytest.mark.parametrize(("guests", "name"), [([guest()], "instance-1"), ([], "")])
+def test_a_claim_is_of_a_guest_that_has_a_name_where_the_hypervisor_shows_it(guests, name):
+    (seen,) = page(node(guests=guests)).nodes[0].claims
+    assert (seen.guest, seen.instance) == (name, GUEST)
+
+
 def test_a_node_of_which_only_the_tree_is_known():
     bare = node(state=None, driver=None, records=None, guests=[], claims=[], audited_at=None)
     seen = page(bare).nodes[0]

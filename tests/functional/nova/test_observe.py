@@ -51,7 +51,7 @@ def test_what_may_be_a_migration_is_told_as_that_for_a_day_and_then_as_a_leftove
     (may_be,) = (one["detail"] for one in young.values() if one["severity"] == "info")
     assert (
         f"may be moving: its allocation is on another node, and consumer {migration} holds as much "
-        f"here, which may be its migration, or left over, as much as guest {TWICE} by an "
+        f"here, which may be its migration, or left over, as much as guest twice ({TWICE}) by an "
         "allocation of its own" in may_be
     )
     watched.placement.age(migration, 25 * 3600)
@@ -61,7 +61,7 @@ def test_what_may_be_a_migration_is_told_as_that_for_a_day_and_then_as_a_leftove
         migration: ("orphaned-allocation", "warning"),
     }
     assert "a migration that is over or died" in old[migration]["detail"]
-    assert f"as much as guest {TWICE}" in old[migration]["detail"]
+    assert f"as much as guest twice ({TWICE})" in old[migration]["detail"]
     assert f" && {ALLOCATION} delete {migration}" in old[migration]["remedy"]
     assert "under way" not in old[migration]["detail"]
 

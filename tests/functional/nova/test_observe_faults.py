@@ -178,7 +178,7 @@ def details(faults: Faults) -> dict[str | None, str]:
         OTHER: "holds MEMORY_MB 4096 instead of 2048",
         ASTRAY: f"1 {GPU_CLASS} of node-a_{CARDS[2].upper()} instead of 0",
         BOTH: "its allocation is on this node and on another one",
-        faults.migration: f"as much as guest {TWICE}",
+        faults.migration: f"as much as guest twice ({TWICE})",
         faults.evacuated: "here and on another node",
         SECOND_CPUS: f"CPUs [5] are pinned already, by guest first ({FIRST_CPUS})",
         SECOND_CARD: f"it has device {CARDS[3]}, which belongs to guest third ({FIRST_CARD})",

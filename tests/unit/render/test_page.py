@@ -19,6 +19,7 @@ from tests.support.html_page import (
     cell,
     claim,
     device,
+    guest,
     named,
     node,
     page,

@@ -37,12 +37,8 @@ NO_FIGURE, NO_FIGURES = (
 WAY_TO_ASK = "agent --once --dry-run --with-usages"
 
 
-@dataclass(frozen=True, slots=True)
-class _Amounts:
-    """The amounts of one resource class, as text: one for each heading."""
-
-    resource_class: str
-    cells: tuple[str, ...]
+_Amounts = tuple[str, ...]
+"""A resource class and its amounts, as text: one for each heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +88,7 @@ def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> 
         lines += [_amounts(branch.body, amounts, columns) for amounts in branch.amounts]
         lines += _tokens(branch.body, "", _traits(branch.provider, changes, look), look)
         lines += _tokens(branch.body, "aggregates ", sorted(branch.provider.aggregates), look)
-    legend = used_legend([amounts.cells for branch in branches for amounts in branch.amounts])
+    legend = used_legend([amounts[1:] for branch in branches for amounts in branch.amounts])
     return [*lines, *wrap_line(Text(legend, "dim"), look)] if legend else lines
 
 
@@ -142,34 +138,24 @@ def inventory_rows(provider: Provider, node: HasTree) -> list[tuple[str, ...]]:
     """Return the cells of a table: class, then one for each of the headings; a row of empty cells
     if there is no class.
     """
-    return [(amounts.resource_class, *amounts.cells) for amounts in _inventory(provider, node)] or [
-        ("",) * (1 + len(HEADINGS))
-    ]
+    return list(_inventory(provider, node)) or [("",) * (1 + len(HEADINGS))]
 
 
 def _inventory(provider: Provider, node: HasTree) -> tuple[_Amounts, ...]:
     used, counted = node.used.get(provider.uuid, {}), counted_amounts(node, provider.uuid)
     return tuple(
-        _of_class(
-            name,
-            completed(record),
-            used.get(name),
-            None if counted is None else counted.get(name, 0),
-        )
-        for name, record in sorted(without_empty(provider.inventory).items())
-    )
-
-
-def _of_class(name: str, record: Record, used: int | None, counted: int | None) -> _Amounts:
-    return _Amounts(
-        printable(name),
         (
-            on_record(used),
-            in_placement(counted),
+            printable(name),
+            on_record(used.get(name)),
+            in_placement(None if counted is None else counted.get(name, 0)),
             str(record["total"]),
             str(record["reserved"]),
             str(float(record["allocation_ratio"])),
-        ),
+        )
+        for name, record in (
+            (name, completed(found))
+            for name, found in sorted(without_empty(provider.inventory).items())
+        )
     )
 
 
@@ -185,11 +171,11 @@ def in_placement(amount: int | None) -> str:
 
 def _columns(branches: Sequence[_Branch]) -> _Columns:
     rows = [(branch.body, amounts) for branch in branches for amounts in branch.amounts]
-    label = max((cell_len(body + amounts.resource_class) for body, amounts in rows), default=0)
+    label = max((cell_len(body + amounts[0]) for body, amounts in rows), default=0)
     headings: dict[int, str] = {}
     widths: dict[int, int] = {}
     for column, heading in enumerate(HEADINGS):
-        cells = [amounts.cells[column] for _, amounts in rows]
+        cells = [amounts[1 + column] for _, amounts in rows]
         if column < USED and not any(cell.isdigit() for cell in cells):
             continue
         is_first_of_used = column < USED and not headings
@@ -215,10 +201,11 @@ def _name(branch: _Branch, node: HasTree, look: Look) -> Text:
 
 
 def _amounts(body: str, amounts: _Amounts, columns: _Columns) -> Text:
-    label = amounts.resource_class + " " * (columns.label - cell_len(body + amounts.resource_class))
+    name, *cells = amounts
+    label = name + " " * (columns.label - cell_len(body + name))
     line = Text.assemble((body, "dim"), (label, "cyan"))
     for column, width in columns.widths.items():
-        cell = amounts.cells[column]
+        cell = cells[column]
         line.append(f"{GAP}{cell.rjust(width)}", "dim" if cell == USUAL.get(column) else "")
     return line
 

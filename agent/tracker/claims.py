@@ -25,7 +25,6 @@ from agent.tracker.errors import (
 )
 from agent.tracker.node_state import NodeState
 from agent.tracker.reserving import (
-    GuestRequest,
     Reservation,
     choose_devices,
     guest_topology,
@@ -62,7 +61,7 @@ def claim_instance(
             "abort that first, or use its id",
             claim=stored.claims[0].id,
         )
-    reserved = reserve(state, GuestRequest.of(request, instance, instance.flavor))
+    reserved = reserve(state, request, instance, instance.flavor)
     node = state.node
     claim = Claim(
         id=request.id,

@@ -28,7 +28,7 @@ from agent.tracker.errors import (
 )
 from agent.tracker.moves import UNDER_WAY
 from agent.tracker.node_state import NodeState
-from agent.tracker.reserving import GuestRequest, Reservation, guest_topology, reserve
+from agent.tracker.reserving import Reservation, guest_topology, reserve
 from agent.tracker.stored_state import (
     RECORDED_FLAVOR,
     MoveClaim,
@@ -69,7 +69,7 @@ def claim_move(
         migration, dest_compute=node.host, dest_node=node.uuid, dest_host=node.host_ip
     )
     flavor = request.flavor if request.flavor is not None else instance.flavor
-    reserved = reserve(state, GuestRequest.of(request, instance, flavor))
+    reserved = reserve(state, request, instance, flavor)
     if request.type == "live-migration":
         _check_same_pages(_pages_at_source(source, request, flavor, instance), reserved)
     claim = Claim(

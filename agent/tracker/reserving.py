@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Self
 
 import os_resource_classes as orc
 
@@ -16,7 +15,7 @@ from agent.model.facts import Domain
 from agent.model.host_units import MdevShare, MdevSource, UnitRecord
 from agent.model.instance import Amounts, Flavor, Guest, Instance, PciPolicy, PlacedCell
 from agent.model.names import name_first, number_of, printable
-from agent.numa.fit import NO_NETWORKS, Networks, NoFit, cells_named, fit
+from agent.numa.fit import NoFit, cells_named, fit
 from agent.numa.flavor_and_image import CONFLICTS, GuestRequestError
 from agent.numa.host import HostCell
 from agent.numa.pair import Allocated
@@ -123,42 +122,6 @@ def choose_mdevs(
 
 
 @dataclass(frozen=True, slots=True)
-class GuestRequest:
-    """The resources that one guest needs of a node."""
-
-    claim: str
-    """The id of the claim."""
-    flavor: Flavor
-    image_properties: Mapping[str, str]
-    volume_backed: bool
-    limits: ClaimLimits
-    allocations: Resources
-    devices: tuple[DeviceRequest, ...]
-    """The devices requested beside those of the flavor's aliases."""
-    networks: Networks = NO_NETWORKS
-    """The networks of the guest's ports."""
-
-    @classmethod
-    def of(cls, request: InstanceClaim | MoveClaim, instance: Instance, flavor: Flavor) -> Self:
-        """Return what the request for the instance needs with this flavor."""
-        return cls(
-            request.id,
-            flavor,
-            instance.image_properties,
-            instance.volume_backed,
-            request.limits,
-            request.allocations,
-            request.devices,
-            request.networks,
-        )
-
-    @property
-    def amounts(self) -> Amounts:
-        """Memory, CPUs and disk."""
-        return self.flavor.amounts(volume_backed=self.volume_backed)
-
-
-@dataclass(frozen=True, slots=True)
 class Reservation:
     """The resources that a guest gets."""
 
@@ -170,27 +133,30 @@ class Reservation:
     mdevs: tuple[MdevShare, ...] = ()
 
 
-def reserve(state: NodeState, wanted: GuestRequest) -> Reservation:
-    """Return the resources that the guest gets on the node.
+def reserve(
+    state: NodeState, request: InstanceClaim | MoveClaim, instance: Instance, flavor: Flavor
+) -> Reservation:
+    """Return the resources that the instance of the request gets on the node, with this flavor.
 
     :raises InvalidTrackerRequest: flavor and image contradict each other or ask for something
         impossible.
     :raises ResourcesUnavailable: the node does not have them; every reason is named.
     :raises ResourcesUndecided: the search was given up.
     """
-    guest = guest_topology(wanted.flavor, wanted.image_properties)
-    reasons = [*_over_limits(state.used + wanted.amounts, wanted.limits)]
+    guest = guest_topology(flavor, instance.image_properties)
+    amounts = flavor.amounts(volume_backed=instance.volume_backed)
+    reasons = [*_over_limits(state.used + amounts, request.limits)]
     with _search_errors():
-        placed, chosen = _fit_cells_and_devices(state, guest, wanted, reasons)
-    units, short = choose_units(state.units.values(), wanted.allocations, state.host.guests or ())
+        placed, chosen = _fit_cells_and_devices(state, guest, request, flavor, reasons)
+    units, short = choose_units(state.units.values(), request.allocations, state.host.guests or ())
     mdevs, few = choose_mdevs(
         state.host.mdevs or (),
         (share for claim in state.claims.values() for share in claim.mdevs),
-        wanted.allocations,
+        request.allocations,
     )
     if why := [*reasons, *short, *few, *_held_whole(state, mdevs)]:
         raise ResourcesUnavailable(why)
-    return Reservation(wanted.amounts, placed, tuple(chosen), tuple(units), tuple(mdevs))
+    return Reservation(amounts, placed, tuple(chosen), tuple(units), tuple(mdevs))
 
 
 def whole_devices(state: NodeState) -> list[DeviceRecord]:
@@ -321,7 +287,11 @@ def needs_search(request: InstanceClaim) -> bool:
 
 
 def _fit_cells_and_devices(
-    state: NodeState, guest: Guest | None, wanted: GuestRequest, reasons: list[str]
+    state: NodeState,
+    guest: Guest | None,
+    request: InstanceClaim | MoveClaim,
+    flavor: Flavor,
+    reasons: list[str],
 ) -> tuple[tuple[PlacedCell, ...], list[tuple[DeviceRecord, DeviceRequest]]]:
     """Return cells and devices, chosen together. Adds the reasons for what is missing to
     ``reasons``.
@@ -330,9 +300,9 @@ def _fit_cells_and_devices(
         state.check_cells_known()
     cells = state.cells
     policy = guest.pci_policy if guest is not None else None
-    requests = _device_requests(state, wanted, policy)
+    requests = _device_requests(state, request, flavor, policy)
     placed: tuple[PlacedCell, ...] = ()
-    allocated = _allocated_of_cells(state, wanted.allocations)
+    allocated = _allocated_of_cells(state, request.allocations)
     if guest is None and (misfit := _misfit_of_floating(state, allocated)) is not None:
         reasons.append(misfit)
         return (), []
@@ -358,8 +328,8 @@ def _fit_cells_and_devices(
             placed = fit(
                 cells,
                 guest,
-                limits=wanted.limits.cells,
-                networks=wanted.networks,
+                limits=request.limits.cells,
+                networks=request.networks,
                 devices=devices,
                 allocated=allocated,
                 strategy=state.host.strategy,
@@ -433,19 +403,22 @@ def _allocated_of_cells(state: NodeState, allocations: Resources) -> Mapping[int
 
 
 def _device_requests(
-    state: NodeState, wanted: GuestRequest, policy: PciPolicy | None
+    state: NodeState,
+    request: InstanceClaim | MoveClaim,
+    flavor: Flavor,
+    policy: PciPolicy | None,
 ) -> tuple[DeviceRequest, ...]:
     """Return the requests of the flavor's aliases and of the caller, with the providers that the
     scheduler allocated them from.
     """
     try:
-        asked = device_requests(wanted.flavor.extra_specs, state.host.aliases, policy, wanted.claim)
+        asked = device_requests(flavor.extra_specs, state.host.aliases, policy, request.id)
     except DeviceRequestError as error:
-        raise InvalidDevices(f"{_called(wanted.flavor)}: {error.message}", error.remedy) from error
+        raise InvalidDevices(f"{_called(flavor)}: {error.message}", error.remedy) from error
     counted = {*state.host.device_providers.values()}
     return with_providers(
-        [*asked, *wanted.devices],
-        {uuid: amounts for uuid, amounts in wanted.allocations.items() if uuid in counted},
+        [*asked, *request.devices],
+        {uuid: amounts for uuid, amounts in request.allocations.items() if uuid in counted},
     )
 
 

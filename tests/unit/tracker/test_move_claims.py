@@ -26,7 +26,7 @@ from agent.tracker.errors import (
     UnknownClaim,
     WrongState,
 )
-from agent.tracker.reserving import GuestRequest, Reservation
+from agent.tracker.reserving import Reservation
 from agent.tracker.stored_state import (
     RECORDED_FLAVOR,
     MoveClaim,
@@ -80,9 +80,10 @@ class Planned:
     def __init__(self, *cells: Any, devices: Any = (), units: Any = (), mdevs: Any = ()) -> None:
         self.cells, self.devices, self.units, self.mdevs = cells, devices, units, mdevs
 
-    def reserve(self, state: Any, wanted: GuestRequest) -> Reservation:
-        self.wanted = wanted
-        return Reservation(wanted.amounts, self.cells, self.devices, self.units, self.mdevs)
+    def reserve(self, state: Any, wanted: MoveClaim, guest: Any, flavor: Flavor) -> Reservation:
+        self.wanted, self.flavor = wanted, flavor
+        amounts = flavor.amounts(volume_backed=guest.volume_backed)
+        return Reservation(amounts, self.cells, self.devices, self.units, self.mdevs)
 
 
 def claimed(
@@ -130,14 +131,14 @@ def test_a_move_writes_every_field_of_its_claim_and_of_what_it_holds() -> None:
             units=(replace(space, holder=MOVE.uuid),),
         ),
     )
-    assert (planner.wanted.claim, planner.wanted.flavor) == (MOVE.uuid, F3)
+    assert (planner.wanted.id, planner.flavor) == (MOVE.uuid, F3)
 
 
 @pytest.mark.parametrize("kind", ["migration", "live-migration", "evacuation"])
 def test_a_move_that_is_no_resize_keeps_the_flavor(kind: str) -> None:
     planner = Planned()
     planned = claimed(asked=request(kind), planner=planner)
-    assert (planner.wanted.flavor, planned.claim.flavor_id) == (F1, "f1")
+    assert (planner.flavor, planned.claim.flavor_id) == (F1, "f1")
     assert planned.changes.instances == ()
     assert planned.changes.migrations == (
         replace(

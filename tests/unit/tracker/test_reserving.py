@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from agent.model.devices import DeviceRequest
-from agent.model.instance import Flavor
+from agent.model.instance import Flavor, Instance
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import ResourcesUnavailable
 from agent.tracker.node_state import NodeState
-from agent.tracker.reserving import GuestRequest, needs_search, reserve
-from agent.tracker.stored_state import ClaimLimits, InstanceClaim
+from agent.tracker.reserving import needs_search, reserve
+from agent.tracker.stored_state import InstanceClaim
 from tests.support.tracking import instance
 from tests.unit.tracker.samples import HERE, HOST, state
 
@@ -21,22 +21,20 @@ PINNED = replace(PLAIN, extra_specs={"hw:cpu_policy": "dedicated"})
 GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
 
 
-def wanted(flavor: Flavor = PLAIN, **fields: Any) -> GuestRequest:
+Wanted = tuple[InstanceClaim, Instance, Flavor]
+
+
+def wanted(flavor: Flavor = PLAIN, allocations: Any = None) -> Wanted:
     """What a guest of the flavor asks for."""
-    nothing: dict[str, Any] = {
-        "image_properties": {},
-        "volume_backed": False,
-        "limits": ClaimLimits(),
-        "allocations": {},
-        "devices": (),
-    }
-    return GuestRequest("claim", flavor, **{**nothing, **fields})
+    guest = instance("i1", flavor)
+    asked = InstanceClaim(id="claim", node=HERE.uuid, instance=guest, allocations=allocations or {})
+    return asked, guest, flavor
 
 
-def reasons(on: NodeState, what: GuestRequest) -> Sequence[str]:
+def reasons(on: NodeState, what: Wanted) -> Sequence[str]:
     """Why the guest gets nothing, the first words of each."""
     with pytest.raises(ResourcesUnavailable) as caught:
-        reserve(on, what)
+        reserve(on, *what)
     return [reason.partition(":")[0] for reason in caught.value.reasons]
 
 
@@ -71,7 +69,7 @@ def test_only_cells_and_devices_have_to_be_searched(
 def test_a_guest_with_cells_does_not_fit_a_host_without() -> None:
     bare = state(host=replace(HOST, cells=()))
     assert reasons(bare, wanted(PINNED)) == ["NUMA"]
-    reserve(bare, wanted())
+    reserve(bare, *wanted())
 
 
 # --- cells that the scheduler allocated from ------------------------------------------------------
@@ -88,7 +86,7 @@ def nested(**fields: Any) -> NodeState:
 
 def on_cell(number: int, on: NodeState, **amounts: int) -> int:
     """The cell of a pinned guest of which the scheduler allocated that on a cell."""
-    (cell,) = reserve(on, wanted(PINNED, allocations={CELL[number]: amounts})).cells
+    (cell,) = reserve(on, *wanted(PINNED, allocations={CELL[number]: amounts})).cells
     return cell.host_cell
 
 
@@ -96,7 +94,7 @@ def test_a_class_that_was_allocated_of_the_root_before_a_new_layout_binds_no_cel
     before = {HERE.uuid: {"VCPU": 2, "MEMORY_MB": 4096}, CELL[1]: {"PCPU": 2}}
     assert [
         cell.host_cell
-        for cell in reserve(nested(strict=True), wanted(PINNED, allocations=before)).cells
+        for cell in reserve(nested(strict=True), *wanted(PINNED, allocations=before)).cells
     ] == [1]
 
 

@@ -318,7 +318,7 @@ COMMANDS = (
     Command(
         ("guests", "list"),
         "show the guests of the hypervisor, and their records",
-        "guests",
+        "claims",
         OFFLINE | {"nodes"},
         examples=("agent guests list",),
         document="guests",
@@ -327,7 +327,7 @@ COMMANDS = (
     Command(
         ("guests", "import"),
         "create records of the guests that have none",
-        "guests",
+        "claims",
         frozenset({"dry_run", "nodes", "detailed_exitcode"}),
         examples=("agent guests import --dry-run", "agent guests import"),
         local=True,
@@ -335,7 +335,7 @@ COMMANDS = (
     Command(
         ("guests", "forget"),
         "end the record of a guest that is gone for good, and release its resources",
-        "guests",
+        "claims",
         arguments=(Argument("instance", "the instance's uuid", "UUID"),),
         examples=(f"agent guests forget {A_UUID}",),
         document="instance",

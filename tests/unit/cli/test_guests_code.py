@@ -1,6 +1,6 @@
 import pytest
 
-from agent.cli.commands.guests import guests_exit_code
+from agent.cli.commands.claims import guests_exit_code
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 
 

@@ -392,16 +392,10 @@ def _usage_metrics(states: Sequence[NodeState]) -> Iterator[Metric]:
         (
             ([state.node.name, resource], amount)
             for state in states
-            for resource, amount in zip(RESOURCES, _totals(state), strict=True)
-            if amount is not None
+            for resource in RESOURCES
+            if (amount := getattr(state.node, resource)) is not None
         ),
     )
-
-
-def _totals(state: NodeState) -> Sequence[int | None]:
-    node = state.node
-    disk_mb = None if node.local_gb is None else node.local_gb * 1024
-    return node.vcpus, node.memory_mb, disk_mb
 
 
 def _claim_metrics(states: Sequence[NodeState]) -> Metric:

@@ -188,7 +188,7 @@ def _node_document(node: ComputeNode) -> JsonObject:
         "total": {
             "vcpus": node.vcpus,
             "memory_mb": node.memory_mb,
-            "disk_mb": None if node.local_gb is None else node.local_gb * 1024,
+            "disk_mb": node.disk_mb,
         },
         "ratios": {
             "vcpus": node.cpu_allocation_ratio,
@@ -206,11 +206,10 @@ def _free(state: NodeState) -> JsonObject:
     is unknown.
     """
     node, used = state.node, state.used
-    disk_mb = None if node.local_gb is None else node.local_gb * 1024
     pairs = {
         "memory_mb": (node.memory_mb, used.memory_mb),
         "vcpus": (node.vcpus, used.vcpus),
-        "disk_mb": (disk_mb, used.disk_mb),
+        "disk_mb": (node.disk_mb, used.disk_mb),
     }
     return {
         name: None if total is None else total - amount for name, (total, amount) in pairs.items()

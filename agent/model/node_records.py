@@ -70,6 +70,11 @@ class ComputeNode:
     that has them in memory notices.
     """
 
+    @property
+    def disk_mb(self) -> int | None:
+        """The disk in MiB."""
+        return None if self.local_gb is None else self.local_gb * 1024
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedConsumers:

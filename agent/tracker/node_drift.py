@@ -171,7 +171,6 @@ def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterat
     """Yield a drift for each resource of which more is ``used`` than the node may give. A resource
     that the driver never reported has no limit.
     """
-    disk_mb = None if node.local_gb is None else node.local_gb * 1024
     kinds = (
         ("CPUs", "cpu", node.vcpus, node.cpu_allocation_ratio, reserved.vcpus, used.vcpus),
         (
@@ -185,7 +184,7 @@ def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterat
         (
             "MiB of disk",
             "disk",
-            disk_mb,
+            node.disk_mb,
             node.disk_allocation_ratio,
             reserved.disk_mb,
             used.disk_mb,

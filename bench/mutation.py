@@ -74,7 +74,6 @@ MODULES: Mapping[str, Sequence[str]] = {
     "agent.placement.reshaping": TREES,
     "agent.placement.mirror": SERVER,
     "agent.numa.fit": FIT,
-    "agent.numa.sets": FIT,
     "agent.numa.matching": FIT,
     "agent.numa.pair": FIT,
     "agent.pci.choice": DEVICES,

@@ -59,42 +59,6 @@ DISK_FORMATS = ("plain", "luks", "luksv2")
 SOUND_MODELS = ("sb16", "es1370", "pcspk", "ac97", "ich6", "ich9", "usb", "virtio")
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureRequest:
-    """What the features of one guest add to the query."""
-
-    resources: Mapping[str, int]
-    """Class to amount, for the group without a suffix."""
-    traits: frozenset[str]
-    """Required of that group."""
-    root_traits: frozenset[str]
-    """Required of the root."""
-
-
-def feature_request(settings: FlavorAndImage) -> FeatureRequest:
-    """Return what the features of the guest add to the query.
-
-    :raises InvalidTrackerRequest: flavor and image contradict each other, or have a value that does
-        not exist.
-    """
-    labels = [label.strip() for label in (settings.flavor("pmem") or "").split(",")]
-    resources = Counter(orc.normalize_name(f"PMEM_NAMESPACE_{label}") for label in labels if label)
-    memory = frozenset(_memory_traits(settings))
-    if memory:
-        resources[orc.MEM_ENCRYPTION_CONTEXT] = 1
-    return FeatureRequest(
-        dict(resources),
-        memory | frozenset((*_tpm_traits(settings), *_other_traits(settings))),
-        frozenset(_root_traits(settings)),
-    )
-
-
-def _memory_traits(settings: FlavorAndImage) -> Iterator[str]:
-    if _switch(settings, "mem_encryption"):
-        model = _value(settings, "hw:mem_encryption_model", (*MEMORY_TRAITS,))
-        yield MEMORY_TRAITS[model or next(iter(MEMORY_TRAITS))]
-
-
 def _tpm_traits(settings: FlavorAndImage) -> Iterator[str]:
     version = _value(settings, "hw:tpm_version", (*TPM_TRAITS,))
     if not version:
@@ -255,10 +219,8 @@ def scheduler_query(
     if not builder.has(orc.DISK_GB):
         disk_mb = flavor.amounts(volume_backed=claim.instance.volume_backed).disk_mb
         builder.add(orc.DISK_GB, -(-disk_mb // 1024))
-    features = feature_request(settings)
-    for name, amount in features.resources.items():
-        builder.add(name, amount)
-    builder.require(*features.traits)
+    _add_features(builder, settings)
+    root_required = frozenset(_root_traits(settings))
     suffixes = _add_devices(builder, claim, aliases, settings) if devices_in_placement else {}
     groups = tuple(builder.groups())
     several = sum(bool(group.suffix) for group in groups) > 1
@@ -270,7 +232,7 @@ def scheduler_query(
         CandidateQuery(
             groups,
             policy=builder.policy,
-            root_required=features.root_traits,
+            root_required=root_required,
             root_forbidden=frozenset({os_traits.COMPUTE_STATUS_DISABLED}),
             limit=MAX_RESULTS,
         ),
@@ -329,6 +291,19 @@ def _add_cpus(builder: _QueryBuilder, claim: InstanceClaim) -> None:
             builder.forbid(os_traits.HW_CPU_HYPERTHREADING)
     if not builder.has(orc.VCPU, orc.PCPU):
         builder.add(orc.VCPU, flavor.vcpus)
+
+
+def _add_features(builder: _QueryBuilder, settings: FlavorAndImage) -> None:
+    """Add what the features of the guest request."""
+    labels = (label.strip() for label in (settings.flavor("pmem") or "").split(","))
+    resources = Counter(orc.normalize_name(f"PMEM_NAMESPACE_{label}") for label in labels if label)
+    if _switch(settings, "mem_encryption"):
+        model = _value(settings, "hw:mem_encryption_model", (*MEMORY_TRAITS,))
+        builder.require(MEMORY_TRAITS[model or next(iter(MEMORY_TRAITS))])
+        resources[orc.MEM_ENCRYPTION_CONTEXT] = 1
+    for name, amount in resources.items():
+        builder.add(name, amount)
+    builder.require(*_tpm_traits(settings), *_other_traits(settings))
 
 
 def _add_devices(

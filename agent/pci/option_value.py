@@ -79,8 +79,9 @@ MAX_SHOWN = 60
 EXAMPLE = 'write {"key": "value"}'
 
 _ID = re.compile(r"(?:0[xX])?([0-9a-fA-F]+)")
-_TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
-_FALSE = frozenset({"false", "f", "no", "n", "off", "0"})
+_BOOLEANS = dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True) | dict.fromkeys(
+    ("false", "f", "no", "n", "off", "0"), False
+)
 _BOOLEAN = "true or false"
 
 
@@ -142,7 +143,7 @@ class Item:
         found = (
             value
             if isinstance(value, bool)
-            else _boolean(value)
+            else _BOOLEANS.get(value.strip().lower())
             if isinstance(value, str)
             else None
         )
@@ -266,8 +267,3 @@ def _object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]
         sorted({name for name in names if names.count(name) > 1}) if len(found) < len(names) else ()
     )
     return found
-
-
-def _boolean(text: str) -> bool | None:
-    word = text.strip().lower()
-    return True if word in _TRUE else False if word in _FALSE else None

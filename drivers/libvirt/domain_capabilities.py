@@ -187,15 +187,10 @@ def _launches(technique: Technique, emulators: tuple[Emulator, ...]) -> bool:
 def _contexts(
     technique: Technique, emulators: tuple[Emulator, ...], capacities: Mapping[str, int] | None
 ) -> int | None:
-    counts = [
-        count
+    of_emulators = [
+        emulator.sev.guests if technique == "sev" else emulator.sev.es_guests
         for emulator in emulators
-        if emulator.sev is not None and (count := _of(technique, emulator.sev)) is not None
+        if emulator.sev is not None and technique != "tdx"
     ]
+    counts = [count for count in of_emulators if count is not None]
     return max(counts) if counts else contexts(technique, capacities)
-
-
-def _of(technique: Technique, sev: Sev) -> int | None:
-    if technique == "tdx":
-        return None
-    return sev.guests if technique == "sev" else sev.es_guests

@@ -97,7 +97,10 @@ class CandidateQuery:
             yield f"request group {quoted(suffix)} stands there twice"
         if not any(group.resources for group in self.groups):
             yield "no resources are asked for"
-        yield from self._policy_problems(len([suffix for suffix in suffixes if suffix]))
+        if self.policy is not None and self.policy not in POLICIES:
+            yield f"group_policy {quoted(self.policy)} is not one of {', '.join(POLICIES)}"
+        if self.policy is None and sum(map(bool, suffixes)) > 1:
+            yield f"two request groups with suffixes need a group_policy, {' or '.join(POLICIES)}"
         together = set[str]().union(*self.same_subtree)
         for suffix in sorted(together - {suffix for suffix in suffixes if suffix}):
             yield f"same_subtree names {quoted(suffix)}, which is no suffix of a request group"
@@ -110,12 +113,6 @@ class CandidateQuery:
         yield from trait_problems(self.root_required, self.root_forbidden)
         if self.limit is not None and self.limit < 1:
             yield f"the limit {self.limit} is below 1"
-
-    def _policy_problems(self, suffixed: int) -> Iterator[str]:
-        if self.policy is not None and self.policy not in POLICIES:
-            yield f"group_policy {quoted(self.policy)} is not one of {', '.join(POLICIES)}"
-        if self.policy is None and suffixed > 1:
-            yield f"two request groups with suffixes need a group_policy, {' or '.join(POLICIES)}"
 
     def encoded(self) -> str:
         """Return the query string, sorted, so that equal queries have equal texts."""

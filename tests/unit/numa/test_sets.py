@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from agent.errors import Undecided
 from agent.model.devices import DeviceDemand
+from agent.numa.fit import BETTER, COLUMNS, LOTS, MANY, Search
 from agent.numa.host import DeviceFit, NoDeviceFit
 from agent.numa.matching import Cells, Hitting, including, match, without
-from agent.numa.sets import BETTER, COLUMNS, LOTS, MANY, Search
 
 
 @dataclass(frozen=True)

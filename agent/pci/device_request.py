@@ -4,7 +4,7 @@ aliases, ``[pci] alias``.
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, get_args
 
@@ -83,36 +83,29 @@ class Alias:
 Aliases = Mapping[str, Alias]
 
 
-@dataclass(frozen=True, slots=True)
-class _AliasEntry:
-    """One object of the option without errors of its own."""
-
-    item: Item
-    name: str
-    policy: PciPolicy
-    alternative: Alternative
-
-
 def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[ConfigError]]:
     """Return the aliases of all ``values``, and everything that is wrong with them. ``report``:
     devices are reported in Placement, which chooses them then.
     """
     items, errors = read_items(OPTION, values, lists=False)
-    entries = [entry for item in items for entry in _entries(item, report)]
-    by_name: dict[str, list[_AliasEntry]] = {}
-    for entry in entries:
-        by_name.setdefault(entry.name, []).append(entry)
-    for several in by_name.values():
-        _check_alike(several, report)
-    found = {
-        name: Alias(name, several[0].policy, tuple(entry.alternative for entry in several))
-        for name, several in by_name.items()
-    }
+    found: dict[str, Alias] = {}
+    places: dict[str, str] = {}
+    for item in items:
+        if (alias := _alias(item, report)) is None:
+            continue
+        first = found.get(alias.name)
+        if first is None:
+            found[alias.name], places[alias.name] = alias, item.place
+        else:
+            _check_alike(item, alias, first, places[alias.name], report)
+            found[alias.name] = replace(
+                first, alternatives=(*first.alternatives, *alias.alternatives)
+            )
     return found, in_order([*errors, *(error for item in items for error in item.errors)])
 
 
-def _entries(item: Item, report: bool) -> Iterator[_AliasEntry]:
-    """Yield the entry of the object; nothing if it has no name."""
+def _alias(item: Item, report: bool) -> Alias | None:
+    """Return the alias with the one alternative of the object; None if it has no name."""
     item.check_keys(KEYS)
     if not item.says("name"):
         item.wrong("name", "is missing", "give the name by which flavors ask")
@@ -130,8 +123,7 @@ def _entries(item: Item, report: bool) -> Iterator[_AliasEntry]:
     )
     policy = _word(item, "numa_policy", POLICIES) or "legacy"
     _check_enough(item, report)
-    if name is not None:
-        yield _AliasEntry(item, name, policy, alternative)
+    return None if name is None else Alias(name, policy, (alternative,))
 
 
 def _check_enough(item: Item, report: bool) -> None:
@@ -149,27 +141,19 @@ def _check_enough(item: Item, report: bool) -> None:
         )
 
 
-def _check_alike(several: Sequence[_AliasEntry], report: bool) -> None:
-    """Check objects of one name, which are alternatives: keys that do not select devices have to be
-    the same in all.
+def _check_alike(item: Item, alias: Alias, first: Alias, place: str, report: bool) -> None:
+    """Check an object of the name that the one at ``place`` has, which it is an alternative to:
+    keys that do not select devices have to be the same in all.
     """
-    first, *others = several
-    for other in others:
-        name, place = first.name, first.item.place
-        if report:
-            other.item.wrong(
-                "name",
-                f"= {name} is that of {place} already",
-                "with [pci] report_in_placement, give each alias once",
-            )
-        _check_same(other.item, f"alias {name}: numa_policy", other.policy, first.policy, place)
-        _check_same(
-            other.item,
-            f"alias {name}: device_type",
-            other.alternative.type,
-            first.alternative.type,
-            place,
+    name, kinds = alias.name, (alias.alternatives[0].type, first.alternatives[0].type)
+    if report:
+        item.wrong(
+            "name",
+            f"= {name} is that of {place} already",
+            "with [pci] report_in_placement, give each alias once",
         )
+    _check_same(item, f"alias {name}: numa_policy", alias.policy, first.policy, place)
+    _check_same(item, f"alias {name}: device_type", *kinds, place)
 
 
 def _check_same(item: Item, what: str, value: str | None, other: str | None, place: str) -> None:

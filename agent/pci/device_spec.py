@@ -108,6 +108,17 @@ def _problems(name: str, part: str) -> Iterator[str]:
         yield f"{name} {part} is above {MAXIMA[name]:x}"
 
 
+def expression(text: str) -> re.Pattern[str]:
+    """Compile a regular expression for one part.
+
+    :raises ValueError: the text is no regular expression.
+    """
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
+
 OPTION = "[pci] device_spec"
 KEYS = (
     "vendor_id",
@@ -259,8 +270,8 @@ def _expressions(item: Item, value: Mapping[str, object]) -> Iterator[tuple[str,
             )
         else:
             try:
-                yield name, re.compile(text, re.IGNORECASE)
-            except (re.error, OverflowError, RecursionError) as error:
+                yield name, expression(text)
+            except ValueError as error:
                 item.wrong(
                     f"address.{name}",
                     f"= {shown(text)} in {shown(value)}: {error}",

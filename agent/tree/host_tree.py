@@ -7,7 +7,7 @@ facts that is not complete, the last good part of the tree stays, where an older
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import os_resource_classes as orc
 
@@ -30,7 +30,7 @@ from agent.tree.node_trees import (
     put_cell,
     shape_cells,
 )
-from agent.tree.policy import Layout, Policy, Ratio
+from agent.tree.policy import Layout, Policy
 
 
 def offered_cpus(cpu: CpuFacts, policy: Policy, numa: Topology | None = None) -> Cpus:
@@ -250,26 +250,6 @@ def _records_before(present: ProviderTree, root: str) -> Inventories:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
-    """What the operator keeps of a class that the root counts, and how the rest is offered."""
-
-    reserved: int
-    option: str
-    """The option of group DEFAULT that sets the reserved amount."""
-    ratio: Ratio
-
-
-def _shares(policy: Policy) -> Mapping[str, _Share]:
-    return {
-        orc.VCPU: _Share(policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio),
-        orc.MEMORY_MB: _Share(
-            policy.reserved_memory_mib, "reserved_host_memory_mb", policy.memory_ratio
-        ),
-        orc.DISK_GB: _Share(policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio),
-    }
-
-
 def _root_inventory(
     tree: ProviderTree,
     facts: HostFacts,
@@ -293,28 +273,35 @@ def _root_inventory(
         totals[orc.DISK_GB] = facts.disk_gib_after(int(known) if known else None)
     inventory: dict[str, Record] = {}
     errors: list[ConfigError] = []
-    shares = _shares(policy)
+    # What the operator keeps of each class, by which option, and how the rest is offered.
+    shares = {
+        orc.VCPU: (policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio),
+        orc.MEMORY_MB: (policy.reserved_memory_mib, "reserved_host_memory_mb", policy.memory_ratio),
+        orc.DISK_GB: (policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio),
+    }
     for name, total in totals.items():
-        share = shares[name]
-        if total and share.reserved > total:
+        kept, option, ratio = shares[name]
+        if total and kept > total:
             errors.append(
                 ConfigError(
                     (
-                        f"[DEFAULT] {share.option}: {share.reserved} of {name} reserved, "
+                        f"[DEFAULT] {option}: {kept} of {name} reserved, "
                         f"above the total {total} of {printable(facts.name)}"
                     ),
                     "lower it",
                 )
             )
         elif total:
-            ratio = share.ratio.of(before.get(name, {}).get("allocation_ratio"))
-            inventory[name] = inventory_record(total, reserved=share.reserved, ratio=ratio)
+            present = before.get(name, {}).get("allocation_ratio")
+            inventory[name] = inventory_record(total, reserved=kept, ratio=ratio.of(present))
     ConfigErrors.raise_if_any(errors)
     if disk := inventory.get(orc.DISK_GB):
         # The image cache may be larger than the disk if a link leads to another one; Placement
         # takes no reserved amount above the total.
         reserved = min(int(disk["total"]), policy.reserved_disk_gib + facts.image_cache_gib)
         inventory[orc.DISK_GB] = {**disk, "reserved": reserved}
-    kept = {"cpu": (orc.VCPU, orc.PCPU), "memory": (orc.MEMORY_MB,), "disk": (orc.DISK_GB,)}
-    names = (name for section, some in kept.items() if section in facts.incomplete for name in some)
+    counted = {"cpu": (orc.VCPU, orc.PCPU), "memory": (orc.MEMORY_MB,), "disk": (orc.DISK_GB,)}
+    names = (
+        name for section, some in counted.items() if section in facts.incomplete for name in some
+    )
     return inventory | {name: last[name] for name in names if name in last}

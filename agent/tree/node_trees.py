@@ -251,25 +251,18 @@ def shape_cells(trees: NodeTrees, facts: HostFacts, cpus: Cpus | None, policy: P
         put_cell(trees, cell_provider, records)
 
 
-@dataclass(frozen=True, slots=True)
-class _Reserved:
-    """What of a cell is reserved for the host."""
-
-    cpus: int = 0
-    memory_mib: int = 0
-
-
 def _records(
     cell: Cell,
     cpus: Cpus | None,
-    reserved: _Reserved,
+    reserved: tuple[int, int],
     last: Inventories,
     root: Inventories,
     policy: Policy,
 ) -> dict[str, Record]:
     """Return the CPUs and memory of a cell. Ratios set in Placement are kept; the ratio of ``root``
-    counts where the cell has none yet.
+    counts where the cell has none yet. ``reserved``: CPUs and MiB for the host.
     """
+    reserved_cpus, reserved_mib = reserved
     records: dict[str, Record] = {}
 
     def present_ratio(name: str) -> float | None:
@@ -285,13 +278,13 @@ def _records(
         if policy.strict and cell.memory_mib and (shared := len(cell.cpus & cpus.shared)):
             records[orc.VCPU] = inventory_record(
                 shared,
-                reserved=reserved.cpus,
+                reserved=reserved_cpus,
                 ratio=policy.cpu_ratio.of(present_ratio(orc.VCPU)),
             )
     if policy.strict and cell.memory_mib:
         records[orc.MEMORY_MB] = inventory_record(
             cell.memory_mib,
-            reserved=reserved.memory_mib,
+            reserved=reserved_mib,
             ratio=policy.memory_ratio.of(present_ratio(orc.MEMORY_MB)),
         )
     return records
@@ -299,17 +292,17 @@ def _records(
 
 def _reserved(
     cells: Sequence[Cell], cpus: Cpus | None, running: frozenset[int], policy: Policy
-) -> list[_Reserved]:
-    """Return what the operator reserves for the host, spread over the cells in proportion to what
-    they have. Cells without CPUs that are ``running`` have a share of the memory only if the others
-    cannot hold all of it, because the processes of the host are on the others.
+) -> list[tuple[int, int]]:
+    """Return the CPUs and MiB that the operator reserves for the host, spread over the cells in
+    proportion to what they have. Cells without CPUs that are ``running`` have a share of the memory
+    only if the others cannot hold all of it, because the processes of the host are on the others.
     """
     shared = [len(cell.cpus & cpus.shared) if cpus and cell.memory_mib else 0 for cell in cells]
     near = [cell.memory_mib if cell.cpus & running else 0 for cell in cells]
     far = [0 if cell.cpus & running else cell.memory_mib for cell in cells]
     reserved_near = min(policy.reserved_memory_mib, sum(near))
     return [
-        _Reserved(reserved_cpus, mib_near + mib_far)
+        (reserved_cpus, mib_near + mib_far)
         for reserved_cpus, mib_near, mib_far in zip(
             spread(policy.reserved_cpus, shared),
             spread(reserved_near, near),

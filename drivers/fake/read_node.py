@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -89,23 +89,16 @@ def _check_place(part: Part, placed: PlacedCell, topology: Topology) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What the host has that guests may name; ``None`` for a section that is unknown because it has
-    errors.
-    """
-
-    topology: Topology | None
-    devices: Collection[PciAddress] | None
-
-
-def read_guests(part: Part, around: Around) -> tuple[Domain, ...]:
+def read_guests(
+    part: Part, topology: Topology | None, devices: Collection[PciAddress] | None
+) -> tuple[Domain, ...]:
     """Return the guests, in the order of the file. Resources that two guests have at once are no
-    error, because real hosts show such guests.
+    error, because real hosts show such guests. ``topology`` and ``devices``: what the host has that
+    guests may name; None for what is unknown because it has errors.
     """
     guests: dict[ConsumerUuid, Domain] = {}
     for item in part.items():
-        guest = _guest(item, around)
+        guest = _guest(item, topology, devices)
         item.once(
             ("uuid",),
             guest.uuid,
@@ -152,10 +145,10 @@ def with_owners(
     )
 
 
-def _guest(part: Part, around: Around) -> Domain:
+def _guest(part: Part, topology: Topology | None, devices: Collection[PciAddress] | None) -> Domain:
     """Return one guest; errors are noted."""
     data = part.data
-    cells = read_guest_cells(part.at("cells"), around.topology) if "cells" in data else ()
+    cells = read_guest_cells(part.at("cells"), topology) if "cells" in data else ()
     return Domain(
         uuid=_uuid(part),
         name=data.get("name", _uuid(part)),
@@ -166,7 +159,7 @@ def _guest(part: Part, around: Around) -> Domain:
         vcpus=_total(part, "vcpus", sum(len(cell.cell.cpus) for cell in cells) if cells else None),
         state=data.get("state", "running"),
         cells=cells,
-        devices=_devices(part, around.devices),
+        devices=_devices(part, devices),
         origin=_origin(part.at("origin")) if "origin" in data else None,
     )
 
@@ -409,10 +402,7 @@ class NodeReader:
         nothing = None if cpu is None else 0
         devices = read_devices(pci, ids) if pci else None
         guests = self._list("guests")
-        around = Around(
-            (cells or NO_CELLS) if whole else None,
-            {device.address for device in devices or ()} if self._whole("pci", pci) else None,
-        )
+        present = {one.address for one in devices or ()} if self._whole("pci", pci) else None
         return DescribedFacts(
             hypervisor_type=hypervisor.get("type", "fake"),
             hypervisor_version=int(hypervisor.get("version", 1000)),
@@ -429,7 +419,9 @@ class NodeReader:
             encryption=EncryptionFacts(dict(self.data["encryption"]))
             if "encryption" in self.data
             else None,
-            domains=read_guests(guests, around) if guests else None,
+            domains=read_guests(guests, (cells or NO_CELLS) if whole else None, present)
+            if guests
+            else None,
             units=self._units((ids or []) if whole else None, providers),
             incomplete=self.data.get("incomplete", {}),
             providers=providers,

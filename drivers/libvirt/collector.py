@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -43,16 +43,10 @@ Listed = tuple[tuple[Any, ...], tuple[str, ...]]
 """The objects listed, and the faults of those that could not be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class HypervisorAbilities:
-    """Answers that change only with libvirt, QEMU or the CPU."""
-
-    expanded: tuple[str, ...] = ()
-    """Expanded CPUs."""
-    domain_capabilities: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """By architecture and machine."""
-
-
+HypervisorAbilities = tuple[tuple[str, ...], Mapping[tuple[str, str], str]]
+"""Answers that change only with libvirt, QEMU or the CPU: the expanded CPUs, and the domain
+capabilities by architecture and machine.
+"""
 Key = tuple[int, int, str]
 """The version of libvirt, that of the hypervisor, and a hash of the capabilities."""
 
@@ -81,7 +75,7 @@ class Collector:
             lambda handle: ask_basics(handle, capabilities),
             CHEAP,
         )
-        abilities = self._abilities(session, basics, faults)
+        expanded, domain_capabilities = self._abilities(session, basics, faults)
         devices = _list_or_fault(
             faults, DEVICES, lambda: session.ask("listing the devices", list_devices, LISTING)
         )
@@ -111,8 +105,8 @@ class Collector:
         )
         return replace(
             basics,
-            expanded=abilities.expanded,
-            domain_capabilities=abilities.domain_capabilities,
+            expanded=expanded,
+            domain_capabilities=domain_capabilities,
             devices=devices,
             domains=domains,
             disk_gib=disk,
@@ -142,7 +136,7 @@ class Collector:
             faults, "traits", lambda: _ask_abilities(session, basics.capabilities, self._settings)
         )
         if found is None:
-            return HypervisorAbilities()
+            return (), {}
         with self._lock:
             self._known = (session, key, found)
         return found
@@ -202,7 +196,7 @@ def _ask_abilities(
         (machine, _description(session, machine, settings.virt_type))
         for machine in queries.machines
     )
-    return HypervisorAbilities(
+    return (
         expanded or (),
         {(machine.architecture, machine.name or ""): xml for machine, xml in described if xml},
     )

@@ -18,7 +18,7 @@ from threading import Event
 from typing import TypeVar
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions, AuditOrder
-from agent.audit.fleet_nodes import DeletedNodes, FleetLeases, UnchangedNodes, tidy_records
+from agent.audit.fleet_nodes import DeletedNodes, FleetLeases, tidy_records
 from agent.audit.flushing import Steps
 from agent.audit.new_nodes import AuditSteps, NewNodes
 from agent.audit.node_audit import NodeAudit
@@ -45,6 +45,9 @@ LOOK = 0.02
 BUSY = 0.5
 # In seconds: how long new nodes wait for the last audits, so that one request serves them all.
 PATIENCE = 5.0
+# Divisor that spreads the full audits: the first four hex digits of a node's uuid give a fraction
+# below 0.5 of the interval, added to the first half of it.
+SPREAD = 131072
 
 
 def results_side_by_side(jobs: Iterable[Callable[[], T]], most: int, name: str) -> list[T]:
@@ -114,7 +117,7 @@ class Fleet:
         self._unsaved: Collection[str] = ()
         # The only node of which the store has something; this agent alone adds others.
         self._alone: AbstractSet[str] = frozenset()
-        self._unchanged = UnchangedNodes(full_audit_interval)
+        self._full_audit_interval = full_audit_interval
         self._deleted, self.leases = DeletedNodes(context, driver_name), FleetLeases(context)
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
         self._marks = context.driver if isinstance(context.driver, MarksNodes) else None
@@ -272,7 +275,6 @@ class Fleet:
         """
         self._audits.clear()
         self._unsaved = ()
-        self._unchanged.keep(())
         self._deleted.forget()
 
     def _unchanged_reports(
@@ -286,22 +288,17 @@ class Fleet:
         """
         if self._marks is None:
             return {}
-        self._unchanged.keep(chosen)
         for uuid in self._audits.keys() - chosen.keys():
             del self._audits[uuid]
         unknown = rows is None and not options.on_mirror
         if unknown or options.reread or options.with_usages or options.adopt:
             return {}
-        found, waiting = {}, self.context.tracking.usage_step.unpublished_nodes()
-        for uuid, name in chosen.items():
-            report = (
-                self._unchanged.report(uuid, self._marks.mark(name))
-                if uuid not in waiting
-                else None
-            )
-            if report is not None and (
-                rows is None or self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid)))
-            ):
+        found, now = {}, time.monotonic()
+        audited = self._audits.keys() - self.context.tracking.usage_step.unpublished_nodes()
+        for uuid in audited & chosen.keys():
+            audit = self._audits[uuid]
+            report = audit.last_report(self._marks.mark(chosen[uuid]), now)
+            if report is not None and (rows is None or audit.unmoved(rows.get(audit.node.uuid))):
                 found[uuid] = report
         return found
 
@@ -475,8 +472,14 @@ class Fleet:
         if deleted:
             self._audits.pop(uuid, None)
         elif not options.dry_run and self._marks is not None:
-            self._unchanged.audited(uuid, mark, report)
+            audit.remember(report, mark, time.monotonic() + self._spread(uuid))
         return report
+
+    def _spread(self, uuid: str) -> float:
+        """Return the seconds after which a node is audited again all the same: at least half of the
+        interval, and a part of the other half that its uuid decides.
+        """
+        return self._full_audit_interval * (0.5 + int(uuid[:4], 16) / SPREAD)
 
     def _forget_tree(self, uuid: str) -> None:
         if uuid in self._audits:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
@@ -70,6 +70,10 @@ class NodeAudit:
         self._started = self._moved = False
         self._misplaced = MisplacedGuests()
         self._refusal: RefusedAudit | None = None
+        self._report: tuple[NodeReport, Hashable, float] | None = None
+        """That of the last audit, the driver's mark then, and until when it counts; None if another
+        audit could find something to do.
+        """
         self._last: LastOutcome | None = None
         self.sighted: frozenset[Key] | None = None
         """The entries of the operator's files that match a provider here; None until a tree was
@@ -284,6 +288,26 @@ class NodeAudit:
             run.in_placement = dict(zip(map(str, asked), used, strict=True))
 
     # --- outside of an audit ----------------------------------------------------------------------
+
+    def remember(self, report: NodeReport, mark: Hashable, until: float) -> None:
+        """Remember the report of an audit with nothing to tell, before which the driver had marked
+        the node so. ``until``: by the monotonic clock, in seconds.
+        """
+        self._report = None
+        if report.state in ("in-sync", "changed") and not (report.drift or report.errors):
+            same = replace(
+                report, state="in-sync", attempts=1, outcomes=(), requests={}, seconds={}
+            )
+            self._report = same, mark, until
+
+    def last_report(self, mark: Hashable, now: float) -> NodeReport | None:
+        """Return the last report if the driver marks the node as it did then; None if the node has
+        to be audited.
+        """
+        if self._report is None:
+            return None
+        report, known, until = self._report
+        return report if known == mark and now < until else None
 
     def unmoved(self, row: Row | None) -> bool:
         """Return whether Placement has the node as this agent last saw it.

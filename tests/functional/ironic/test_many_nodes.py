@@ -2,8 +2,10 @@
 again: it would take minutes to make the nodes.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -117,7 +119,8 @@ def test_every_node_is_audited_within_the_interval_but_not_all_at_once(
 ) -> None:
     now = 0.0
     agent = agent_of(recorded(60), placement, tmp_path)
-    monkeypatch.setattr(agent.start()._unchanged, "_clock", lambda: now)
+    clock = SimpleNamespace(monotonic=lambda: now, process_time=time.process_time)
+    monkeypatch.setattr("agent.audit.fleet.time", clock)
     agent.run()
     seen: list[set[str]] = []
     for minute in range(1, 11):

@@ -9,7 +9,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -116,7 +115,7 @@ class Fleet:
         # The nodes of which the store had nothing when the pass began.
         self._unsaved: Collection[str] = ()
         # The only node of which the store has something; this agent alone adds others.
-        self._alone: AbstractSet[str] = frozenset()
+        self._alone = ""
         self._full_audit_interval = full_audit_interval
         self._deleted, self.leases = DeletedNodes(context, driver_name), FleetLeases(context)
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
@@ -359,14 +358,17 @@ class Fleet:
         # The roots of another program do not carry the mark.
         if self.context.observes or len(chosen) == 1 < len(found):
             return None
-        if len(found) == 1 and self._alone != found.keys():
-            others = self.context.server.storage.roots(self._host) - found.keys()
-            self._alone = frozenset() if others else frozenset(found)
-        if self._alone == found.keys():
+        if len(found) == 1 and self._is_alone(*found):
             return None
         return {
             row.uuid: row for row in client.providers_with_trait(agent_trait(self.context.agent))
         }
+
+    def _is_alone(self, uuid: str) -> bool:
+        """Return whether the store has nothing of other nodes of this host than this one."""
+        if self._alone != uuid and not self.context.server.storage.roots(self._host) - {uuid}:
+            self._alone = uuid
+        return self._alone == uuid
 
     def _audit_all(
         self,

@@ -140,6 +140,10 @@ class FaultyStore:
         if fault is not None and written and not fault.struck:
             fault.strike()
 
+    def write(self, write: Any, item: Any) -> None:
+        with self.writing() as connection:
+            write(connection, [item])
+
     def dump(self) -> dict[str, list[tuple[Any, ...]]]:
         """All rows of all tables."""
         with self._store.reading() as connection:

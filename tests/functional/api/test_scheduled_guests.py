@@ -17,7 +17,7 @@ from tests.support.tracking import guest, uuid_of
 
 pytestmark = pytest.mark.long
 
-GUESTS = int(os.environ.get("SCHEDULED_GUESTS", "25"))
+GUESTS = int(os.environ.get("SCHEDULED_GUESTS", "12"))
 """How many are built in all."""
 MOST = 8
 MODES = ("mixed", "strict")

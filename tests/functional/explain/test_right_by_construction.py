@@ -22,7 +22,7 @@ from tests.functional.explain.explained_host import (  # noqa: E402 - needs Plac
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 # Four tests, so that they can run side by side.
-EXAMPLES = int(os.environ.get("EXPLAINED", "12"))
+EXAMPLES = int(os.environ.get("EXPLAINED", "8"))
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["mixed", "strict"])

@@ -60,20 +60,31 @@ def providers(placement: Placement) -> dict[str, str]:
     return {row["name"]: row["uuid"] for row in placement.other.tree(ROOT)}
 
 
-def disable(placement: Placement) -> Callable[[], object]:
+def disable(_host: AgentHere, placement: Placement) -> Callable[[], object]:
     """nova disables the compute service. Returns how it is enabled again."""
     traits = placement.other.traits(ROOT)
     placement.other.set_traits(ROOT, traits | {DISABLED})
     return lambda: placement.other.set_traits(ROOT, traits)
 
 
-def use_once(placement: Placement) -> Callable[[], object]:
-    """The disk waits to be cleaned. Returns how it is cleaned."""
-    uuid = providers(placement)["node-a_0000:05:00.0"]
-    inventory = placement.other.inventory(uuid)
-    reserved = {name: {**record, "reserved": 1} for name, record in inventory.items()}
-    placement.other.set_inventory(uuid, reserved)
-    return lambda: placement.other.set_inventory(uuid, inventory)
+def use_once(host: AgentHere, placement: Placement) -> Callable[[], object]:
+    """The page's guest with the disk comes and goes, so that the disk waits to be cleaned. Returns
+    how it is cleaned.
+    """
+    file, (guest,) = host.folder / "host.yaml", re.findall(r"`(- \{uuid: (\S+),.*?\})`", PAGE)
+    there, disk = file.read_text(), providers(placement)["node-a_0000:05:00.0"]
+    inventory = placement.other.inventory(disk)
+    file.write_text(f"{there}  {guest[0]}\n")
+    for command in (["guests", "import"], ["--once"], ["guests", "forget", guest[1]], ["--once"]):
+        if command[1:2] == ["forget"]:
+            file.write_text(there)
+        assert host.run(*command).code == 0
+
+    def clean() -> None:
+        placement.other.set_inventory(disk, inventory)
+        assert host.run("--once").code == 0
+
+    return clean
 
 
 BEFORE = {"Disabled": disable, "Used once, and reserved": use_once}
@@ -97,7 +108,7 @@ def test_the_answer_is_as_the_page_shows(
     host: AgentHere, _http_placement: HttpPlacement, title: str
 ) -> None:
     command, *lines = CASES[title].strip().split("\n")
-    undo = BEFORE[title](_http_placement) if title in BEFORE else lambda: None
+    undo = BEFORE[title](host, _http_placement) if title in BEFORE else lambda: None
     try:
         result = host.run(*shlex.split(command)[1:])
     finally:

@@ -130,14 +130,6 @@ def _rivals(names: list[str], monitors: Mapping[str, Monitor]) -> Iterator[Confi
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _PendingMeasurement:
-    """A monitor and the worker that calls it."""
-
-    monitor: Monitor
-    worker: DriverWorker
-
-
 class Monitors:
     """The monitors of a host, by name. Polled by one thread at a time, which holds no lock.
 
@@ -148,19 +140,20 @@ class Monitors:
 
     def __init__(self, monitors: Mapping[str, Monitor], deadline: float, cancelled: Event) -> None:
         self._deadline = deadline
-        self._pending = {
-            name: _PendingMeasurement(monitor, DriverWorker(name, 1, cancelled, kind="monitor"))
+        # Each with the worker that calls it.
+        self._monitors = {
+            name: (monitor, DriverWorker(name, 1, cancelled, kind="monitor"))
             for name, monitor in monitors.items()
         }
         self._logged: dict[str, str] = {}
 
     def poll(self) -> tuple[Measurement, ...]:
         """Return the measurement of each monitor as of now."""
-        return tuple(self._measure(name, pending) for name, pending in self._pending.items())
+        return tuple(self._measure(name, *called) for name, called in self._monitors.items())
 
-    def _measure(self, name: str, pending: _PendingMeasurement) -> Measurement:
+    def _measure(self, name: str, monitor: Monitor, worker: DriverWorker) -> Measurement:
         try:
-            found = pending.worker.call(metrics, pending.monitor, deadline=self._deadline)
+            found = worker.call(metrics, monitor, deadline=self._deadline)
         except AgentError as error:
             return self._without(name, "failed", error.message)
         if isinstance(found, str):

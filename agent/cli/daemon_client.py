@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from oslo_config import cfg
 
@@ -17,7 +17,7 @@ from agent.conf.service import SYSTEM_SOCKET, default_socket
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.finding import DONE, PARTLY, Problem
 from agent.model.names import choose_nodes, name_first, printable
-from agent.render.document import error_lines, error_rows
+from agent.render.document import Document, error_lines, error_rows
 from agent.render.look import Look, Text, look_of, to_string
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 Answer = TypeVar("Answer")
-Document = Mapping[str, Any]
 
 
 def client(conf: cfg.ConfigOpts) -> ApiClient:

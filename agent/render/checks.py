@@ -3,9 +3,9 @@ check`` (what valid files would change) and ``agent takeover check`` (verdicts, 
 commands).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from agent.model.devices import DeviceRecord, PciDevice
 from agent.model.finding import Problem
@@ -14,11 +14,9 @@ from agent.model.report import NodeReport
 from agent.pci.device_request import Alias, Aliases, device_groups
 from agent.pci.settings import Matched, PciSettings, PresentDevices, device_rows, match_devices
 from agent.provider_config.applying import ProviderConfig
-from agent.render.document import error_lines, problems_in
+from agent.render.document import Document, error_lines, problems_in
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 from agent.render.operation_lines import operation_lines
-
-Document = Mapping[str, Any]
 
 
 def render_pci_check(found: Document, look: Look) -> str:

@@ -13,6 +13,9 @@ from agent.model.finding import Drift, Problem
 from agent.model.names import printable
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 
+Document = Mapping[str, Any]
+"""A JSON document."""
+
 
 def replace_uuids(text: str, hidden: Mapping[str, str]) -> str:
     """Return ``text`` with every hidden uuid replaced."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from agent.model.finding import WELL
 from agent.model.inventory import capacity
 from agent.model.names import number_of
+from agent.render.document import Document
 from agent.render.page_guests import (
     PageGuest,
     allocation_words,
@@ -18,8 +19,6 @@ from agent.render.page_guests import (
     with_ways,
 )
 from agent.render.page_machine import PageMachine, machine_of
-
-Document = Mapping[str, Any]
 
 NODES_IN_FULL = 20
 """Beyond this number of nodes, the page is a table, and shows one node at a time."""

@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agent.model.topology import format_cpu_list
-from agent.render.document import remedy_ways
+from agent.render.document import Document, remedy_ways
 from agent.render.records import OUTCOMES
-
-Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

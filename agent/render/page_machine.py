@@ -4,11 +4,11 @@ that hold them, from a node's documents. Pure.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from agent.render.document import Document
 from agent.render.page_guests import device_words, guest_label, guest_numbers, pages_of
 
-Document = Mapping[str, Any]
 CpuUse = Literal["free", "shared", "pinned", "offline"]
 PageDeviceUse = Literal["free", "held", "reserved", "to be cleaned", "not offered", "host", "gone"]
 

@@ -4,11 +4,10 @@ is free, as text, from documents of the local API.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from agent.model.names import number_of
 from agent.model.topology import format_cpu_list
-from agent.render.document import error_lines, problems_in, remedy_lines
+from agent.render.document import Document, error_lines, problems_in, remedy_lines
 from agent.render.look import (
     Look,
     Text,
@@ -19,8 +18,6 @@ from agent.render.look import (
     wrap_line,
 )
 from agent.render.tree_lines import in_placement, on_record, used_legend
-
-Document = Mapping[str, Any]
 
 STYLES = {"held": "yellow", "consumed": "green", "released": "dim"}
 UNKNOWN_STYLE = "yellow"

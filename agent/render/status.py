@@ -1,12 +1,11 @@
 """Rendering of the state of the daemon and its nodes, as text."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from agent.model.finding import WELL, Drift
 from agent.model.names import number_of, printable
-from agent.render.document import command_line, drift_lines, error_lines, problems_in
+from agent.render.document import Document, command_line, drift_lines, error_lines, problems_in
 from agent.render.look import (
     Look,
     Text,
@@ -16,9 +15,6 @@ from agent.render.look import (
     to_string,
     wrap_line,
 )
-
-Document = Mapping[str, Any]
-
 
 NODES = (
     "node",

@@ -29,6 +29,7 @@ from agent.model.claim import ENDED
 from agent.model.devices import PciAddress
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
+from agent.render.document import Document
 from agent.render.look import Look, Text, escape_text, look_of
 from agent.render.records import claim_lines, migration_lines, move_lines, render_guests
 
@@ -157,8 +158,6 @@ def _cleaned_lines(documents: Sequence[Mapping[str, Any]], _look: Look) -> list[
         for device in documents
     ]
 
-
-Document = Mapping[str, Any]
 
 # In seconds: how long a command waits for the daemon to audit its nodes first.
 PATIENCE = 60.0

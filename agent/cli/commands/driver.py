@@ -24,8 +24,8 @@ from agent.model.facts import HostFacts
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.pci.settings import PciSettings, PresentDevices, match_devices
-from agent.render.checks import Document, aliases_document, devices_document, render_pci_check
-from agent.render.document import error_rows, problems_of
+from agent.render.checks import aliases_document, devices_document, render_pci_check
+from agent.render.document import Document, error_rows, problems_of
 from agent.render.look import Look, Text, escape_text, look_of, to_string, wrap_line
 from agent.tree.policy import MdevPolicy
 from agent.tree.reported_cards import cards, problems

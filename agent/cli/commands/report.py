@@ -7,10 +7,10 @@ import secrets
 import stat
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oslo_config import cfg
 
@@ -22,7 +22,7 @@ from agent.errors import ConfigError, StoreError
 from agent.model.claim import ENDED
 from agent.model.names import choose_nodes, name_first, number_of, printable
 from agent.model.report import NodeReport, Report
-from agent.render.document import error_rows
+from agent.render.document import Document, error_rows
 from agent.render.json_report import node_document, tree_document
 from agent.version import agent_version
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from agent.tracker.node_state import NodeState
     from agent.tracker.tracker import Tracker
 
-Document = Mapping[str, Any]
 SCHEMA = "compute-node-agent/report-file/1"
 
 

@@ -13,11 +13,12 @@ from oslo_config import cfg
 
 from agent.api.client import ApiClient, ApiProblem
 from agent.cli.command import Commands, Options
-from agent.cli.daemon_client import Document, ask_daemon_or_store, client, select_nodes
+from agent.cli.daemon_client import ask_daemon_or_store, client, select_nodes
 from agent.cli.output import answer, write
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.finding import CHANGED, DONE, FAILED
 from agent.model.names import printable
+from agent.render.document import Document
 from agent.render.look import console_of, look_of, to_string
 from agent.render.status import plain_lines, render_drift, status_lines, watch_lines
 

@@ -19,7 +19,7 @@ from agent.bootstrap.fleet import open_run_store, start_fleet
 from agent.cli.command import Commands, Options
 from agent.cli.commands.nova_compute import nova_compute_checks, service_check
 from agent.cli.config_warnings import unknown_options
-from agent.cli.daemon_client import Document, from_daemon
+from agent.cli.daemon_client import from_daemon
 from agent.cli.guests_here import guests_here
 from agent.cli.output import answer
 from agent.conf.default import host_name, only_observes
@@ -33,6 +33,7 @@ from agent.placement.client import PlacementClient
 from agent.placement.server import Server
 from agent.placement.transport import Transport
 from agent.render.checks import SCHEMA, Check, render_checks, worst_verdict
+from agent.render.document import Document
 from agent.render.look import look_of
 from agent.tree.desired_tree import other_marks
 

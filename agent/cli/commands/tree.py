@@ -17,6 +17,7 @@ from agent.model.inventory import capacity
 from agent.model.names import choose_nodes, name_first
 from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
+from agent.render.document import Document
 from agent.render.json_report import StoredTree, tree_document
 from agent.render.look import look_of
 from agent.render.records import resource_lines
@@ -114,9 +115,6 @@ def _known_amounts(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, dic
         }
         for row in rows
     }
-
-
-Document = Mapping[str, Any]
 
 
 def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:

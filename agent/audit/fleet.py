@@ -115,7 +115,7 @@ class Fleet:
         # The nodes of which the store had nothing when the pass began.
         self._unsaved: Collection[str] = ()
         # The only node of which the store has something; this agent alone adds others.
-        self._alone = ""
+        self._alone = frozenset[str]()
         self._full_audit_interval = full_audit_interval
         self._deleted, self.leases = DeletedNodes(context, driver_name), FleetLeases(context)
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
@@ -358,17 +358,21 @@ class Fleet:
         # The roots of another program do not carry the mark.
         if self.context.observes or len(chosen) == 1 < len(found):
             return None
-        if len(found) == 1 and self._is_alone(*found):
+        if self._is_alone(found):
             return None
         return {
             row.uuid: row for row in client.providers_with_trait(agent_trait(self.context.agent))
         }
 
-    def _is_alone(self, uuid: str) -> bool:
-        """Return whether the store has nothing of other nodes of this host than this one."""
-        if self._alone != uuid and not self.context.server.storage.roots(self._host) - {uuid}:
-            self._alone = uuid
-        return self._alone == uuid
+    def _is_alone(self, found: Mapping[str, str]) -> bool:
+        """Return whether ``found`` is one node, and the store has nothing of others of this
+        host.
+        """
+        if found.keys() != self._alone:
+            storage = self.context.server.storage
+            alone = len(found) == 1 and not storage.roots(self._host) - found.keys()
+            self._alone = frozenset(found) if alone else frozenset()
+        return bool(self._alone)
 
     def _audit_all(
         self,

@@ -256,3 +256,15 @@ def test_a_node_that_hangs_does_not_hold_the_others(
     )
     assert set(first_pass(agent).values()) == {"changed"}
     is_true(agent, placement)
+
+
+def test_a_second_node_that_comes_and_goes_is_deleted_like_any_other(
+    host: Host, placement: PlacementServer
+) -> None:
+    alone = {UUIDS[ONE]: ONE}
+    driver = ScriptedDriver(shaped(HAS), alone)
+    agent = host(driver=driver)
+    for nodes in (alone, {UUIDS[NAMES[0]]: NAMES[0], **alone}, alone):
+        driver.managed = nodes
+        agent.period(start=True)
+        assert placement.dump()["providers"].keys() == nodes.keys()

@@ -5,6 +5,7 @@ be had is the choice itself, so that no test succeeds where the choice then fail
 through lots of equal devices, never through devices.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from agent.model.devices import DeviceDemand, DeviceRecord, DeviceRequest
 from agent.model.instance import PciPolicy
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.pci.device_request import Nearness
-from agent.pci.lots import Bits, Lots, Node, Weights, address_key, lots_of, slots_of
+from agent.pci.lots import Node, Weights, address_key, lots_of, slots_of
 from agent.pci.offers import (
     HERE,
     Aim,
@@ -110,7 +111,11 @@ class FreeDevices:
         self._only_near = self._ranking.only_near
         # For a guest that wants no device all devices count, because it leaves them to other
         # guests.
-        self._free = self._lots.counts(self._every) if slots else Lots.of_cells(free)
+        self._free = (
+            self._lots.weighed([1] * len(slots))
+            if slots
+            else Counter(device.numa_node for device in free)
+        )
         # One slot and no cards that give either PF or functions: counting is enough.
         self._simple = len(slots) == 1 and not self._lots.cards
         self._anywhere = (
@@ -152,7 +157,7 @@ class FreeDevices:
         together = (
             range(1, 1 << count)
             if count <= FEW
-            else [*(1 << slot for slot in range(count)), self._every]
+            else [*(1 << slot for slot in range(count)), (1 << count) - 1]
         )
         weights: list[Weights] = [[bits >> slot & 1 for slot in range(count)] for bits in together]
         weights += self._card_weights()
@@ -220,10 +225,6 @@ class FreeDevices:
             node: numbers.setdefault(self._lots.kind(node), len(numbers))
             for node in self._lots.nodes
         }
-
-    @property
-    def _every(self) -> Bits:
-        return (1 << len(self._slots)) - 1
 
     def _enough_near(self, cells: frozenset[int]) -> bool:
         """Return whether all devices can be had without any that is far."""

@@ -146,16 +146,6 @@ class Lots:
             known = self._pooled[numbers] = PooledCards(cards, left)
         return known
 
-    @staticmethod
-    def of_cells(free: Iterable[DeviceRecord]) -> Mapping[Node, int]:
-        """Return the number of devices on each cell, of all kinds."""
-        return Counter(device.numa_node for device in free)
-
-    def counts(self, slots: Bits) -> Mapping[Node, int]:
-        """Return how many devices of each cell these slots can have together, at most."""
-        width = slots.bit_length()
-        return self.weighed([slots >> slot & 1 for slot in range(width)])
-
     def weighed(self, weights: Weights) -> Mapping[Node, int]:
         """Return how much the slots can have of each cell together, at most."""
         found: Counter[Node] = Counter()

@@ -115,27 +115,24 @@ def log_losses(
     if len(lines) > MOST_NAMED:
         LOG.warning("%d more providers lost traits that the agent had set", len(lines) - MOST_NAMED)
     if before.exists(root) and not after.exists(root):
-        _log_lost_root(before.provider(root), journal.of(root))
-
-
-def _log_lost_root(root: Provider, own: Ownership) -> None:
-    """Log what others had put on a deleted root: only they can put it on the new one."""
-    foreign = [
-        ("traits", root.traits - own.traits),
-        ("aggregates", root.aggregates - own.aggregates),
-    ]
-    lost = "; ".join(
-        f"{kind} {printable(name_first(sorted(names)))}" for kind, names in foreign if names
-    )
-    if lost:
-        LOG.warning(
-            (
-                "the root %s was deleted, and with it what somebody else had put on it: %s; it "
-                "has to be put on the new one"
-            ),
-            printable(root.name),
-            lost,
+        # Only others can put on the new root what they had put on this one.
+        gone, own = before.provider(root), journal.of(root)
+        foreign = (
+            ("traits", gone.traits - own.traits),
+            ("aggregates", gone.aggregates - own.aggregates),
         )
+        named = [
+            f"{kind} {printable(name_first(sorted(names)))}" for kind, names in foreign if names
+        ]
+        if named:
+            LOG.warning(
+                (
+                    "the root %s was deleted, and with it what somebody else had put on it: %s; it "
+                    "has to be put on the new one"
+                ),
+                printable(gone.name),
+                "; ".join(named),
+            )
 
 
 def _first_names(names: Sequence[str]) -> str:

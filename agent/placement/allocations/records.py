@@ -7,7 +7,7 @@ was lost has been applied.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -257,33 +257,23 @@ class ConsumersOfTree(NamedTuple):
 def of_tree(client: PlacementClient, root: str) -> ConsumersOfTree:
     """Return the tree at and below ``root`` with its consumers.
 
+    A consumer that released everything between the two reads is left out: its record would have no
+    owner.
+
     :raises BadRequest: ``root`` is not a uuid.
     """
     top = provider_uuid(root)
     rows = below(client.tree(top), top)
-    return ConsumersOfTree(rows, _holders(client, [row.uuid for row in rows]))
-
-
-def _holders(
-    client: PlacementClient, providers: Iterable[ProviderUuid]
-) -> Mapping[ConsumerUuid, Allocation]:
-    """Return every consumer with an allocation on any of ``providers``, with all its allocations.
-
-    A consumer that released everything between the two reads is left out: its record would have no
-    owner.
-    """
-    found = sorted(
-        {
-            consumer
-            for held in client.exchange.each(client.consumers, providers)
-            for consumer in held
-        }
-    )
-    return {
+    each = client.exchange.each
+    found = {
+        consumer for held in each(client.consumers, [row.uuid for row in rows]) for consumer in held
+    }
+    consumers = {
         allocation.consumer: allocation
-        for allocation in client.exchange.each(client.allocation, found)
+        for allocation in each(client.allocation, sorted(found))
         if allocation is not None
     }
+    return ConsumersOfTree(rows, consumers)
 
 
 def members(client: PlacementClient, root: ProviderUuid) -> list[ProviderUuid]:

@@ -43,7 +43,7 @@ class Shell:
         if placement:
             self.has(
                 "openstack",
-                f"case \"$*\" in *'resource provider'*) url={placement};; *) url={nova};; esac",
+                f"case \"$*\" in *'resource '*|*'trait '*) url={placement};; *) url={nova};; esac",
                 f'OS_ENDPOINT=$url exec {need_openstack()} "$@"',
             )
 

@@ -7,13 +7,17 @@ nova 34; without them this is left out.
 """
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.functional.cli.setups import from_file, uuids_of
 from tests.functional.cli.test_guest_here import CASES, GUEST, Here, host
 from tests.functional.cli.test_guest_here import ROOT as HOST_UUID
+from tests.functional.cli.test_takeover_undo import NESTED, REPORTED
+from tests.functional.cli.test_takeover_undo import Site as Given
 from tests.functional.nova.nova_api import NovaApi
 from tests.functional.nova.watched_host import ALLOCATION, HELD, ROOT, Watched, a_guest
 from tests.support.agent import new_uuid
@@ -150,3 +154,64 @@ def test_the_uuid_of_an_aggregate_is_what_the_client_shows(
     (uuid,) = re.findall(r"uuid\s*\|\s*(\S+)", shell.run("openstack aggregate show fast"))
     for command in ("add-host", "remove-host"):
         assert here.run("aggregate", command, uuid, "node-a").code == 0
+
+
+def test_what_a_takeover_leaves_for_others_goes_by_the_commands_that_undo_names(
+    tmp_path: Path, http_placement: HttpPlacement, nova: NovaApi
+) -> None:
+    given = Given(tmp_path, http_placement)
+    given.as_nova_has_it()
+    given.take_over(REPORTED, NESTED)
+    uuids = uuids_of(http_placement)
+    card = next(uuid for name, uuid in uuids.items() if name.startswith("0000:"))
+    (card_class,) = given.other.inventory(card)
+    given.other.claim({card: {card_class: 1}}, new_uuid())
+    port = given.other.create_provider("node-a:NIC", parent=uuids["NUMA1"])
+    given.configure(NESTED)
+    shell = shell_of(given.agent, http_placement, nova)
+
+    def named() -> list[str]:
+        text = given.agent.run("takeover", "undo", "--yes").stdout
+        return re.findall(r": (openstack .*)$", text, re.M)
+
+    first = named()
+    (unset,) = (one for one in first if " allocation unset " in one)
+    (removed,) = (one for one in first if one.endswith(f" delete {uuids['NUMA1']}"))
+    # As in a shell of an operator: the client fails where there is no such server.
+    shell.run(f"set +o pipefail; {unset}")
+    given.other.delete_provider(port)
+    shell.run(removed)
+    (left,) = named()
+    assert " resource class delete " in left
+    shell.run(left)
+    assert named() == []
+    assert card_class not in str(http_placement.dump())
+
+
+def test_a_name_that_another_provider_has_is_freed_by_the_command_of_the_remedy(
+    tmp_path: Path, http_placement: HttpPlacement
+) -> None:
+    blades = [{"name": f"blade-{number}", "memory_mib": 1024} for number in (1, 2)]
+    agent = from_file(http_placement, tmp_path / "agent", {"nodes": blades})
+    http_placement.other.create_provider("blade-2")
+    *_, taken = agent.run("--once", "--format", "json").json["nodes"]
+    (remedy,) = (one["remedy"] for one in taken["errors"])
+    shell = Shell(agent.folder / "programs", agent, http_placement.url)
+    shell.run(command_of(remedy, "openstack"))
+    assert agent.run("--once").code == 0
+
+
+def test_the_provider_of_a_host_that_lost_its_identity_is_listed_by_the_command_of_the_remedy(
+    here: Here, http_placement: HttpPlacement
+) -> None:
+    nameless = {key: value for key, value in host().items() if key != "uuid"}
+    here.becomes(nameless)
+    assert here.run("--once").code == 0
+    shutil.rmtree(here.agent.store)
+    told = here.run("identity", "show", "--format", "json").json["errors"][0]["remedy"]
+    shell = Shell(here.agent.folder / "programs", here.agent, http_placement.url)
+    listed = shell.run(command_of(told, "openstack").partition("; and ")[0])
+    (uuid,) = (one for one in http_placement.dump()["providers"] if one in listed)
+    shell.run(command_of(told, "agent identity set").replace("UUID", uuid))
+    assert here.run("--once").code == 0
+    assert uuids_of(http_placement)[""] == uuid

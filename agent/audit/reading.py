@@ -496,7 +496,7 @@ class Reader:
 
 def _names_again(context: AuditContext, node: ProviderUuid) -> str:
     """Return the remedy for a root that has another name than its node."""
-    rename = "agent identity rename gives it to the provider and its children, while no daemon runs"
+    rename = "give it to the provider and its children while no daemon runs: agent identity rename"
     if context.observes:
         return "set [DEFAULT] host back to its name"
     if context.identity is None or context.identity.uuid != node:

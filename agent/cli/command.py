@@ -38,6 +38,8 @@ class Override:
     """None for [DEFAULT]."""
     name: str
     value: Any
+    words: tuple[str, ...] = field(default=(), compare=False)
+    """Those that give it, to be repeated in commands; empty for a secret."""
 
 
 @dataclass(frozen=True, slots=True)

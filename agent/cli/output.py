@@ -12,17 +12,16 @@ from agent.model.finding import DONE, Problem
 from agent.render.document import dumps, name_program, render_problems, yaml_dumps
 from agent.render.look import look_of
 
-_PLACES = {("store", "path"), ("api", "socket")}
-
 
 def name_options(options: Options) -> None:
-    """Have every command of a remedy from now on find what this run finds."""
+    """Have every command of a remedy from now on find what this run finds; without secrets, which
+    it must not show.
+    """
     words = ["agent"]
     for source in options.sources:
         words += ["--config-dir" if source.is_folder else "--config-file", str(source.path)]
     for override in options.overrides:
-        if (override.group, override.name) in _PLACES:
-            words += [f"--{override.group}-{override.name}", str(override.value)]
+        words += override.words
     name_program(shlex.join(words))
 
 

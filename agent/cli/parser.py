@@ -64,10 +64,16 @@ class _CommandLine:
     nodes: list[str] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
 
-    def override(self, group: str | None, option: cfg.Opt, value: Any) -> None:
+    def override(
+        self, group: str | None, option: cfg.Opt, value: Any, words: tuple[str, ...] = ()
+    ) -> None:
         before = self.overrides.pop((group, option.dest), None)
-        chosen = [*(before.value if before else []), value] if option.multi else value
-        self.overrides[group, option.dest] = Override(group, option.dest, chosen)
+        if option.multi and before is not None:
+            value, words = [*before.value, value], (*before.words, *words)
+        elif option.multi:
+            value = [value]
+        words = () if option.secret else words
+        self.overrides[group, option.dest] = Override(group, option.dest, value, words)
 
 
 # The flags that only the help of their own commands shows.
@@ -402,7 +408,8 @@ def _add_option(
     parser: argparse.ArgumentParser, given: _CommandLine, name: str, flag: _OptionFlag
 ) -> None:
     def take(value: Any) -> None:
-        given.override(flag.group, flag.option, value)
+        words = (name,) if flag.constant is not None else (name, str(value))
+        given.override(flag.group, flag.option, value, words)
 
     settings: dict[str, Any] = {} if flag.constant is None else {"nargs": 0, "const": flag.constant}
     parser.add_argument(name, action=_OptionAction, take=take, help=argparse.SUPPRESS, **settings)

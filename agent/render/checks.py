@@ -14,7 +14,7 @@ from agent.model.report import NodeReport
 from agent.pci.device_request import Alias, Aliases, device_groups
 from agent.pci.settings import Matched, PciSettings, PresentDevices, device_rows, match_devices
 from agent.provider_config.applying import ProviderConfig
-from agent.render.document import Document, error_lines, problems_in
+from agent.render.document import Document, error_lines, problems_in, remedy_lines
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 from agent.render.operation_lines import operation_lines
 
@@ -254,8 +254,7 @@ def render_checks(host: str, checks: Sequence[Check], look: Look) -> str:
         style = _STYLES[check.verdict]
         head = Text.assemble((f"{signs[check.verdict]} ", style), (check.check, "bold"), "  ")
         lines += wrap_line(Text.assemble(head, escape_text(check.detail)), look)
-        if check.next:
-            lines += wrap_line(escape_text(f"  {look.signs.change} {check.next}", style), look)
+        lines += remedy_lines(check.next, look)
     end: dict[Verdict, str] = {
         "ok": "nothing speaks against a takeover",
         "warning": "see the warnings before the takeover",

@@ -198,6 +198,9 @@ class UsageStep:
         :raises RecordConflict: another agent wrote them first.
         :raises StoreError: the store cannot be written.
         """
+        # Without the lock, because only the node's own audit writes the field.
+        if (known := self._entries.get(node)) is None or known.unwritten is None:
+            return
         with lock_nodes(self._entries, [node]) as entries:
             entry = entries.get(node)
             if entry is None or entry.unwritten is None:

@@ -88,6 +88,22 @@ def test_a_command_as_it_is_printed_finds_what_the_run_found(
     assert held(http_placement, FLOATING) == {"": {"VCPU": 2, "MEMORY_MB": 4096}}
 
 
+def test_a_command_has_the_options_of_the_run_that_printed_it_and_no_secret(
+    host: AgentHere,
+) -> None:
+    options = ("--host", "compute-2", "--noenabled", "--placement-backend", "embedded")
+    options = (*options, "--placement-auth_type", "password", "--placement-password", "s3cret")
+    run = host.run("--once", "--store-path", str(host.folder / "other"), *options)
+    (command,) = {
+        line.strip() for line in run.stdout.splitlines() if line.endswith(" guests import")
+    }
+    assert f" {' '.join(options[:-2])} guests import" in command
+    assert "s3cret" not in run.stdout + run.stderr
+    shell = Shell(host.folder / "programs", host)
+    shell.has("agent", f'exec {sys.executable} -m agent "$@"')
+    assert "moved here" not in shell.run(command)
+
+
 def test_prose_that_names_the_agent_is_no_command_where_it_begins_a_line(agent: AgentHere) -> None:
     def lines(columns: int) -> list[str]:
         shown = on_a_terminal(agent, "claim", "abort", FLOATING, COLUMNS=str(columns))

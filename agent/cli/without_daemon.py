@@ -16,9 +16,11 @@ from agent.cli.commands.tree import offered_inventories
 from agent.conf.default import host_name
 from agent.model.instance import NOTHING, Amounts
 from agent.model.node_records import NodeRecords
-from agent.render.json_report import StoredTree, tree_rows
+from agent.model.provider_tree import ProviderTree
+from agent.render.json_report import StoredTree, own_providers, tree_rows
 from agent.store.records import Records
 from agent.store.store import Store, open_read_only
+from agent.tracker.claim_usage import cells_of_claims, provider_usage
 from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
 from agent.tree.policy import Policy
@@ -84,22 +86,22 @@ def resources(conf: cfg.ConfigOpts, store: Store) -> Iterator[Mapping[str, Any]]
     with Records(store).reading() as reading:
         for node in reading.nodes(host_name(conf)).records:
             records = reading.load(node.uuid) or NodeRecords(node)
-            side = HostCapacity(reserved if node.vcpus is not None else NOTHING)
-            without_cells = replace(
-                records, claims=tuple(replace(claim, cells=()) for claim in records.claims)
+            unseen = StoredTree(node.name, node.uuid, "", ProviderTree(), frozenset())
+            shown = stored.get(node.uuid, unseen)
+            tree = shown.tree
+            providers = [tree.provider(uuid) for uuid in own_providers(tree, node.uuid)]
+            side = HostCapacity(
+                reserved if node.vcpus is not None else NOTHING,
+                cells_of_claims(records.claims, providers),
             )
-            known = {**node_records(NodeState.of(without_cells, side)), "available": None}
-            placement = (
-                list(offered_inventories(tree_rows(stored[node.uuid]), known))
-                if node.uuid in stored
-                else []
-            )
+            state = NodeState.of(records, side)
+            shown = replace(shown, used=provider_usage(state, tree))
             yield {
                 "name": node.name,
                 "uuid": node.uuid,
                 "state": None,
-                "placement": placement,
-                "records": known,
+                "placement": list(offered_inventories(tree_rows(shown))),
+                "records": {**node_records(state), "cells": [], "available": None},
             }
 
 

@@ -17,7 +17,13 @@ from agent.render.look import (
     to_string,
     wrap_line,
 )
-from agent.render.tree_lines import in_placement, on_record, used_legend
+from agent.render.tree_lines import (
+    NO_FIGURES,
+    NONE_ON_RECORD,
+    in_placement,
+    on_record,
+    used_legend,
+)
 
 STYLES = {"held": "yellow", "consumed": "green", "released": "dim"}
 UNKNOWN_STYLE = "yellow"
@@ -206,7 +212,9 @@ KINDS = (("CPUs", "vcpus"), ("memory MiB", "memory_mb"), ("disk MiB", "disk_mb")
 def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
     """Return the lines of the nodes, one block for each, or a table of many."""
     if len(nodes) > NODES_AT_MOST:
-        return table_lines(NODES, [_row(node) for node in nodes], 2)
+        rows = [_row(node) for node in nodes]
+        dash = [Text("-: not known", "dim")] if any("-" in row for row in rows) else []
+        return [*table_lines(NODES, rows, 2), *dash]
     lines: list[Text] = []
     for node in nodes:
         lines += [
@@ -225,9 +233,14 @@ def _row(node: Document) -> tuple[str, ...]:
     amounts = [
         text
         for _, key in KINDS
-        for text in (str(records["usage"][f"{key}_used"]), _known(records["total"][key]))
+        for text in (str(_used(records, key)), _known(records["total"][key]))
     ]
     return (*name, *amounts, str(records["usage"]["instances"]))
+
+
+def _used(records: Document, key: str) -> int:
+    """Return what guests use: what is reserved is shown beside it."""
+    return int(records["usage"][f"{key}_used"] - records["reserved"][key])
 
 
 def _known(amount: int | None) -> str:
@@ -260,7 +273,9 @@ def _offered(rows: Sequence[Document], look: Look) -> Iterator[Text]:
     yield from table_lines(OFFERED, cells, 1, indent=2)
     legend = used_legend([(row[1], row[3]) for row in cells])
     if legend:
-        yield from wrap_line(Text(f"  {legend}", "dim"), look)
+        # The column is shown all the same.
+        dash = f"{NONE_ON_RECORD}: " if legend.startswith(NO_FIGURES) else ""
+        yield from wrap_line(Text(f"  {dash}{legend}", "dim"), look)
 
 
 def _head(node: Document) -> Text:
@@ -277,6 +292,8 @@ def _node_lines(records: Document | None, look: Look) -> Iterator[Text]:
         yield Text("  not audited yet", "yellow")
         return
     yield from table_lines(HOST, [_amounts(records, name, key) for name, key in KINDS], 1, indent=2)
+    if None in records["total"].values():
+        yield Text("  -: the driver does not say how much the host has", "dim")
     for fact in (*map(_cell, records["cells"]), *_others(records)):
         yield from wrap_line(escape_text(f"  {fact}"), look)
     for problem in records["problems"]:
@@ -286,9 +303,9 @@ def _node_lines(records: Document | None, look: Look) -> Iterator[Text]:
 
 
 def _amounts(records: Document, name: str, key: str) -> tuple[str, ...]:
-    used, total = records["usage"][f"{key}_used"], records["total"][key]
-    known = ("-", "-") if total is None else (str(total), str(total - used))
-    return name, str(used), known[0], str(records["reserved"][key]), known[1]
+    used, total, reserved = _used(records, key), records["total"][key], records["reserved"][key]
+    free = None if total is None else total - reserved - used
+    return name, str(used), _known(total), str(reserved), _known(free)
 
 
 def _cell(cell: Document) -> str:

@@ -3,7 +3,7 @@ each device, cell and mediated device, and what of each card is withheld from th
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import os_resource_classes as orc
@@ -15,12 +15,13 @@ from agent.model.host_units import MdevParent, MdevSource
 from agent.model.instance import Instance, PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import RecordChanges
+from agent.model.provider import Provider
 from agent.model.provider_tree import ProviderTree
-from agent.numa.host import HostCell
+from agent.numa.host import HostCell, Pages
 from agent.tracker.errors import UnknownDevice, WrongState
 from agent.tracker.node_state import NodeState
 from agent.tree.host_tree import choose_layout
-from agent.tree.node_trees import cell_name, page_class, uuid_of_child
+from agent.tree.node_trees import cell_name, is_cell_name, page_class, page_size, uuid_of_child
 from agent.tree.policy import MdevPolicy, Policy
 from agent.tree.reported_cards import (
     DeviceUse,
@@ -32,6 +33,9 @@ from agent.tree.reported_cards import (
     device_provider_name,
     device_providers,
 )
+
+ORDINARY_KIB = 4
+"""The size of pages that have no class."""
 
 
 def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str, int]]:
@@ -87,6 +91,26 @@ def provider_usage(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping
         for uuid, counts in amounts.items()
         if tree.exists(uuid)
     }
+
+
+def cells_of_claims(claims: Iterable[Claim], providers: Sequence[Provider]) -> tuple[HostCell, ...]:
+    """Return the cells that ``claims`` and ``providers`` name, the root first, for those who have
+    not asked the host: what is used of them can be counted, but what they have is unknown.
+    """
+    # Where the root counts the cells, one is enough to count nothing of each class.
+    numbers = {
+        0,
+        *(placed.host_cell for claim in claims for placed in claim.cells),
+        *(
+            int(provider.name.rpartition("_NUMA")[2])
+            for provider in providers
+            if is_cell_name(provider.name, providers[0].name)
+        ),
+    }
+    sizes = {page_size(counted) for provider in providers for counted in provider.inventory}
+    pages = tuple(Pages(size, total=0) for size in {ORDINARY_KIB, *sizes} if size is not None)
+    nothing: frozenset[int] = frozenset()
+    return tuple(HostCell(number, nothing, nothing, 0, pages=pages) for number in sorted(numbers))
 
 
 def _mdevs_of_guests(state: NodeState) -> Counter[tuple[ProviderUuid, str]]:

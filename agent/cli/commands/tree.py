@@ -158,7 +158,7 @@ def _resources_of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[D
     # Details are read for the chosen nodes only, because there may be thousands.
     for summary in _select(list(client.nodes()), wanted):
         node = client.node(summary["uuid"])
-        placement = list(offered_inventories(client.tree(node["uuid"])["tree"], node["records"]))
+        placement = list(offered_inventories(client.tree(node["uuid"])["tree"]))
         yield {
             "name": node["name"],
             "uuid": node["uuid"],
@@ -168,18 +168,14 @@ def _resources_of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[D
         }
 
 
-def offered_inventories(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
+def offered_inventories(tree: Sequence[Document]) -> Iterator[Document]:
     """Yield what Placement has of each class of each of the node's providers. ``used``, ``free``:
     by the records, None if they have no figure. ``in_placement``, ``free_in_placement``: by what
     Placement counts, None if it was not asked.
     """
-    nothing_held = records is not None and not any(
-        records["usage"][noun] for noun in ("instances", "claims", "migrations")
-    )
     for row in tree:
         for name, record in row["inventories"].items():
-            used = 0 if nothing_held else record["used"]
-            counted = record["in_placement"]
+            used, counted = record["used"], record["in_placement"]
             amounts = {key: record[key] for key in ("total", "reserved", "allocation_ratio")}
             yield {
                 "provider": {"uuid": row["uuid"], "name": row["name"]},

@@ -4,8 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.functional.cli.setups import from_file, numa_host, uuids_of
+from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentHere
 
@@ -40,12 +42,12 @@ def test_what_is_only_on_record_is_not_said_to_be_in_placement(imported: AgentHe
     assert rows(text, "provider tree") == [
         ["provider tree", "on record", "free", "in Placement", "free", "total", "reserved", "ratio"]
     ]
-    assert [cells[3:5] for cells in rows(text, "MEMORY_MB", "VCPU")] == [
-        ["0", "15872"],
-        ["0", "32"],
+    assert [cells[1:5] for cells in rows(text, "MEMORY_MB", "VCPU")] == [
+        ["2048", "13824", "0", "15872"],
+        ["2", "30", "0", "32"],
     ]
     (memory,) = (cells for cells in rows(text, "memory MiB"))
-    assert memory == ["memory MiB", "2560", "16384", "512", "13824"]
+    assert memory == ["memory MiB", "2048", "16384", "512", "13824"]
     tree = imported.run("tree").stdout
     assert "as last seen at http://" in tree
     assert [cells[1] for cells in rows(tree, "MEMORY_MB", "VCPU")] == ["0", "0"]
@@ -73,6 +75,105 @@ def test_the_mediated_devices_of_guests_are_on_record(
     for command in (("--once",), ("guests", "import")):
         assert agent.run(*command).code == 0
     assert rows(agent.run("--once").stdout, "VGPU")[0][1:4] == ["1", "0", "16"]
+    assert on_record(agent) == audited(agent)
+
+
+def on_record(agent: AgentHere) -> dict[tuple[str, str], int | None]:
+    """What ``resources`` says is used on record: provider and class to amount."""
+    (node,) = agent.run("resources", "--format", "json").json["resources"]
+    return {
+        (row["provider"]["name"], row["resource_class"]): row["used"] for row in node["placement"]
+    }
+
+
+def audited(agent: AgentHere) -> dict[tuple[str, str], int | None]:
+    """The same as the tree of an audit says it."""
+    (node,) = agent.run("--once", "--format", "json").json["nodes"]
+    return {
+        (row["name"], name): record["used"]
+        for row in node["tree"]
+        for name, record in row["inventories"].items()
+    }
+
+
+def test_resources_have_on_record_what_an_audit_has(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = numa_host(http_placement, tmp_path / "numa")
+    assert agent.run("--once").code == 0
+    assert on_record(agent) == audited(agent)
+    assert set(on_record(agent).values()) == {None}
+    before = agent.run("resources").stdout
+    assert "-: the records do not say what is used here" in before
+    assert rows(before, "memory MiB") == [["memory MiB", "0", "65536", "512", "65024"]]
+    assert agent.run("guests", "import").code == 0
+    found = audited(agent)
+    assert on_record(agent) == found
+    expected = {
+        ("node-a", "MEMORY_MB"): 8192,
+        ("node-a", "VCPU"): 4,
+        ("node-a", "DISK_GB"): 21,
+        ("node-a_NUMA0", "PCPU"): 3,
+        ("node-a_NUMA1", "PCPU"): 0,
+    }
+    assert expected.items() <= found.items()
+    text = agent.run("resources").stdout
+    assert rows(text, "MEMORY_MB")[0][:3] == ["MEMORY_MB", "8192", "56832"]
+    assert rows(text, "memory MiB") == [["memory MiB", "8192", "65536", "512", "56832"]]
+
+
+@pytest.mark.parametrize(
+    ("policy", "amounts"),
+    [
+        ("tree_layout = flat", {("node-a", "PCPU"): 3}),
+        (
+            "tree_layout = nested\nnuma_mode = strict\nmemory_page_classes = true",
+            {("node-a_NUMA0", "CUSTOM_MEMORY_PAGE_2048"): 2048, ("node-a_NUMA1", "VCPU"): 2},
+        ),
+    ],
+    ids=["flat", "strict"],
+)
+def test_resources_have_what_an_audit_has_in_every_layout(
+    http_placement: HttpPlacement,
+    tmp_path: Path,
+    policy: str,
+    amounts: dict[tuple[str, str], int],
+) -> None:
+    agent = numa_host(http_placement, tmp_path / "numa")
+    text = agent.config_file.read_text()
+    assert "tree_layout = nested" in text
+    agent.config_file.write_text(text.replace("tree_layout = nested", policy))
+    assert agent.run("--once").code == 0
+    # A guest without cells is no guest of a strict node.
+    assert agent.run("guests", "import").code == (3 if "strict" in policy else 0)
+    found = audited(agent)
+    assert amounts.items() <= found.items()
+    assert on_record(agent) == found
+
+
+def test_a_host_without_guests_has_no_figures_on_record(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = from_file(http_placement, tmp_path / "empty", {**HOST, "guests": []})
+    assert agent.run("--once").code == 0
+    assert set(on_record(agent).values()) == set(audited(agent).values()) == {None}
+    text = agent.run("resources").stdout
+    assert rows(text, "memory MiB") == [["memory MiB", "0", "16384", "512", "15872"]]
+    assert "-: the driver" not in text
+
+
+def test_an_amount_that_the_driver_does_not_say_is_a_dash_that_is_explained(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = from_file(
+        http_placement,
+        tmp_path / "nested",
+        yaml.safe_load((CHECKOUT / "etc" / "hosts" / "nested-cells.yaml").read_text()),
+    )
+    assert agent.run("--once").code == 0
+    text = agent.run("resources").stdout
+    assert rows(text, "memory MiB") == [["memory MiB", "0", "-", "0", "-"]]
+    assert text.count("-: the driver does not say how much the host has") == 1
 
 
 def test_a_placement_that_was_not_asked_is_told_and_the_command_asks_it(agent: AgentHere) -> None:

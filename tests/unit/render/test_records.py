@@ -150,8 +150,9 @@ def test_a_node_tells_what_is_used_and_what_is_wrong():
         ),
         "  on record    used  total  reserved   free",
         "  CPUs            3      8         0      5",
-        "  memory MiB  70000  65536       512  -4464",
+        "  memory MiB  69488  65536       512  -4464",
         "  disk MiB        0      -         0      -",
+        "  -: the driver does not say how much the host has",
         (
             "  cell 0: 10 of 100 MiB, pinned 4,6 of 4-5, 1 of 7 pages of 2048 KiB, offline under a "
             "guest: 6"
@@ -170,8 +171,8 @@ def test_many_nodes_are_a_line_each():
     )
     assert lines[0] == "node  state    CPUs  of  memory MiB     of  disk MiB  of  instances"
     assert lines[1:] == [
-        "a     in-sync     3   8       70000  65536         0   -          1"
-    ] * 20 + ["b     -           -   -           -      -         -   -          -"]
+        "a     in-sync     3   8       69488  65536         0   -          1"
+    ] * 20 + ["b     -           -   -           -      -         -   -          -", "-: not known"]
 
 
 def test_columns_line_up_whatever_is_in_them():

@@ -137,10 +137,8 @@ class Flushing:
         state, judged = self._state, outcome.judged
         if judged.unknown_since is not None:
             state.remember_unknown(judged.unknown_since)
-        records, usage_step = (
-            self._context.tracking.consumer_records,
-            self._context.tracking.usage_step,
-        )
+        records = self._context.tracking.consumer_records
+        usage_step = self._context.tracking.usage_step
         note_clearing(records, judged)
         before, is_new = state.journal, is_of_new_node(plan)
         if is_new:

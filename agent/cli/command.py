@@ -39,7 +39,7 @@ class Override:
     name: str
     value: Any
     words: tuple[str, ...] = field(default=(), compare=False)
-    """Those that give it, to be repeated in commands; empty for a secret."""
+    """Those that give it, to be repeated in commands; empty if a secret is in them."""
 
 
 @dataclass(frozen=True, slots=True)

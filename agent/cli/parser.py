@@ -30,6 +30,7 @@ from agent.cli.configuration import (
     plugin_options,
 )
 from agent.errors import UsageError
+from agent.model.names import masked
 
 PROGRAM = "agent"
 DESCRIPTION = (
@@ -72,7 +73,6 @@ class _CommandLine:
             value, words = [*before.value, value], (*before.words, *words)
         elif option.multi:
             value = [value]
-        words = () if option.secret else words
         self.overrides[group, option.dest] = Override(group, option.dest, value, words)
 
 
@@ -408,7 +408,10 @@ def _add_option(
     parser: argparse.ArgumentParser, given: _CommandLine, name: str, flag: _OptionFlag
 ) -> None:
     def take(value: Any) -> None:
-        words = (name,) if flag.constant is not None else (name, str(value))
+        words: tuple[str, ...] = (name,) if flag.constant is not None else (name, str(value))
+        # Somebody's password may stand in a URL.
+        if flag.option.secret or masked(words[-1]) != words[-1]:
+            words = ()
         given.override(flag.group, flag.option, value, words)
 
     settings: dict[str, Any] = {} if flag.constant is None else {"nargs": 0, "const": flag.constant}

@@ -256,7 +256,6 @@ def check_provider_config(conf: cfg.ConfigOpts, options: Options) -> int:
     config = _read(conf, options.arguments["folder"])
     found, note = _changes_of_nodes(conf, config)
     nodes = [node for node, _keys in found]
-    nodes = [node for node, _keys in found]
     warnings = [
         *(problem for warning in config.warnings for problem in problems_of(warning)),
         *_absences(config, found),

@@ -92,12 +92,14 @@ def test_a_command_has_the_options_of_the_run_that_printed_it_and_no_secret(
     host: AgentHere,
 ) -> None:
     options = ("--host", "compute-2", "--noenabled", "--placement-backend", "embedded")
-    options = (*options, "--placement-auth_type", "password", "--placement-password", "s3cret")
-    run = host.run("--once", "--store-path", str(host.folder / "other"), *options)
+    options = (*options, "--placement-auth_type", "password")
+    secrets = ("--placement-password", "s3cret")
+    secrets = (*secrets, "--placement-auth_url", "http://agent:s3cret@localhost:5000/v3")
+    run = host.run("--once", "--store-path", str(host.folder / "other"), *options, *secrets)
     (command,) = {
         line.strip() for line in run.stdout.splitlines() if line.endswith(" guests import")
     }
-    assert f" {' '.join(options[:-2])} guests import" in command
+    assert f" {' '.join(options)} guests import" in command
     assert "s3cret" not in run.stdout + run.stderr
     shell = Shell(host.folder / "programs", host)
     shell.has("agent", f'exec {sys.executable} -m agent "$@"')

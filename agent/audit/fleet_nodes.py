@@ -156,8 +156,8 @@ class DeletedNodes:
             "check that the driver's account may still list the nodes, and with the account of "
             "another administrator whether they are there"
             + (": openstack baremetal node list" if self._driver_name == "ironic" else "")
-            + "; if they are deleted, stop the agent and run agent --once --remove-deleted, before "
-            "that with --dry-run, which names what others gave them and would be lost",
+            + "; if they are deleted, stop the agent, and see what others gave them and would be "
+            "lost: agent --once --remove-deleted --dry-run; then: agent --once --remove-deleted",
         )
 
     def _is_ours(self, root: ProviderUuid) -> bool:

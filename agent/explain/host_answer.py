@@ -203,9 +203,9 @@ def _beyond_records(state: NodeState, granted: PlannedChange) -> Iterator[str]:
     amounts, used, node = granted.claim.amounts, state.used, state.node
     totals = (
         ("CPUs", amounts.vcpus, node.vcpus, used.vcpus),
-        ("MiB of memory", amounts.memory_mb, node.memory_mb, used.memory_mb),
+        ("memory in MiB", amounts.memory_mb, node.memory_mb, used.memory_mb),
         (
-            "MiB of disk",
+            "disk in MiB",
             amounts.disk_mb,
             None if node.local_gb is None else node.local_gb * MIB_IN_GIB,
             used.disk_mb,
@@ -214,7 +214,7 @@ def _beyond_records(state: NodeState, granted: PlannedChange) -> Iterator[str]:
     for what, asked, total, taken in totals:
         if total is not None and asked > total - taken:
             yield (
-                f"{asked} {what} are asked, {total - taken} are free on record (agent resources): "
+                f"{what}: {asked} asked, {total - taken} free on record (agent resources): "
                 "a claim without limits may overcommit the host; what Placement has decides"
             )
 

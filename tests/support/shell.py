@@ -22,7 +22,7 @@ def need_openstack() -> str:
             backends.reason(
                 "the OpenStack client",
                 "set OPENSTACK_CLIENT to the openstack command of an environment with "
-                "python-openstackclient and osc-placement",
+                "python-openstackclient, osc-placement and python-ironicclient",
             )
         )
     return str(Path(CLIENT).absolute())

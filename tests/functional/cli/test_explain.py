@@ -143,14 +143,14 @@ def test_a_pinned_guest_of_two_cells_is_told_that_the_scheduler_asks_one(host: A
 def test_more_than_is_free_on_record_is_granted_with_the_reason(host: AgentHere) -> None:
     granted = host.run("explain", "--vcpus", "1", "--ram", "60000")
     (memory,) = re.findall(r"memory MiB .* (\d+)\n", host.run("resources").stdout)
-    reason = f"60000 MiB of memory are asked, {memory} are free on record (agent resources)"
+    reason = f"memory in MiB: 60000 asked, {memory} free on record (agent resources)"
     assert (reason in granted.stdout) == (int(memory) < 60000)
     much = host.run("explain", "--vcpus", "1", "--ram", str(int(memory) + 1))
     shown(
         much,
         [
             "host: grants the guest",
-            f"{int(memory) + 1} MiB of memory are asked, {memory} are free on record",
+            f"memory in MiB: {int(memory) + 1} asked, {memory} free on record",
         ],
     )
     assert "on record" not in host.run("explain", "--vcpus", "1", "--ram", memory).stdout

@@ -23,6 +23,8 @@ from agent.render.page_machine import PageMachine, machine_of
 NODES_IN_FULL = 20
 """Beyond this number of nodes, the page is a table, and shows one node at a time."""
 SEVERITIES = ("warning", "info")
+_CONTENTS = frozenset({"set-inventory", "set-traits", "set-aggregates"})
+"""Operations that are told with the creation of their provider."""
 Tone = Literal["good", "warn", "bad", "unknown"]
 
 
@@ -87,19 +89,26 @@ class PageProvider:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One operation of the plan."""
+class StepPart:
+    """One operation of a step."""
 
     op: str
-    provider: str
-    """Empty if the operation is not about one provider."""
-    reason: str
-    status: str
-    error: str
     before: str
     """JSON; empty if there is none."""
     after: str
     """JSON; empty if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of the plan, or the creation of a provider with what it was created with."""
+
+    parts: tuple[StepPart, ...]
+    subject: str
+    """The provider, or the name that is made; empty if the operation is about several."""
+    reason: str
+    status: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +180,12 @@ class PageNode:
     @property
     def pending(self) -> int:
         """How many operations are planned and not sent."""
-        return sum(step.status == "planned" for step in self.steps)
+        return sum(len(step.parts) for step in self.steps if step.status == "planned")
+
+    @property
+    def operations(self) -> int:
+        """How many operations there are."""
+        return sum(len(step.parts) for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +260,7 @@ def page_node(number: int, node: Document) -> PageNode:
     counts = Counter(found["severity"] for found in drift)
     providers = tuple(provider_rows(node["tree"], provider_holders(node)))
     bars = [bar for provider in providers for bar in provider.bars]
-    steps = tuple(map(_step, node["operations"]))
+    steps = tuple(_steps(node["operations"]))
     called = {guest["uuid"]: guest["name"] for guest in node["guests"]}
     return PageNode(
         number=number,
@@ -357,16 +371,36 @@ def moment(seconds: float | None) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _step(operation: Document) -> Step:
-    provider = operation["provider"]
+def _steps(operations: Sequence[Document]) -> Iterator[Step]:
+    """Yield the steps in their order; what a provider was created with is part of its creation."""
+    created = {
+        (operation["provider"]["uuid"], operation["status"]): [operation]
+        for operation in operations
+        if operation["op"] == "create-provider"
+    }
+    for operation in operations:
+        provider = operation["provider"]
+        creation = created.get((provider["uuid"], operation["status"])) if provider else None
+        if creation and operation["op"] in _CONTENTS and not operation["error"]:
+            creation.append(operation)
+    told = {id(content) for _, *contents in created.values() for content in contents}
+    of_creation = {id(group[0]): group for group in created.values()}
+    for operation in operations:
+        if id(operation) not in told:
+            yield _step(of_creation.get(id(operation), [operation]))
+
+
+def _step(operations: Sequence[Document]) -> Step:
+    first = operations[0]
+    provider, after = first["provider"], first["after"]
     return Step(
-        op=operation["op"],
-        provider=provider["name"] if provider else "",
-        reason=operation["reason"],
-        status=operation["status"],
-        error=operation["error"] or "",
-        before=_json(operation["before"]),
-        after=_json(operation["after"]),
+        parts=tuple(
+            StepPart(one["op"], _json(one["before"]), _json(one["after"])) for one in operations
+        ),
+        subject=provider["name"] if provider else after if isinstance(after, str) else "",
+        reason=first["reason"],
+        status=first["status"],
+        error=first["error"] or "",
     )
 
 

@@ -300,10 +300,11 @@ class Tracker:
 
     def _find_guests(self, state: NodeState, reading: RecordReader) -> GuestImport:
         if state.host.guests is None:
-            why = state.host.guests_incomplete or "its driver does not report guests"
+            why = state.host.guests_incomplete
             raise GuestsUnknown(
-                f"the guests of node {printable(state.node.name)} are unknown: {printable(why)}",
-                "see agent status",
+                f"the guests of node {printable(state.node.name)} are unknown: "
+                + (printable(why) if why else "its driver does not report guests"),
+                "see agent status" if why else "such a driver's guests are known by their claims",
             )
         return domains.import_guests(
             state, reading.consumers([guest.uuid for guest in state.host.guests]), self._clock()

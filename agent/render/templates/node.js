@@ -85,12 +85,12 @@ const guest = (shown, prefix) => element("li", { tabindex: "0", "data-guest": sh
     shown.allocation.map(text => words("li", "", "in Placement ", words("bdi", "", text)))) : [],
   shown.refusals.map(refusal => words("p", "warning", words("bdi", "", refusal.reason), remedy(refusal.ways))));
 
-const step = shown => words("li", "", words("span", `status ${shown.status}`, shown.status), " ", words("strong", "", shown.op), " ",
-  words("bdi", "", shown.provider), " ", words("span", "dim", shown.reason),
+const step = shown => words("li", "", words("span", `status ${shown.status}`, shown.status), " ", shown.parts.map(part => [words("strong", "", part.op), " "]),
+  words("bdi", "", shown.subject), " ", words("span", "dim", shown.reason),
   shown.error ? [words("br"), words("span", "warning", shown.error)] : [],
-  shown.before || shown.after ? words("details", "", words("summary", "", "before and after"), words("dl", "",
-    words("dt", "", "before"), words("dd", "", words("code", "", shown.before || "nothing")),
-    words("dt", "", "after"), words("dd", "", words("code", "", shown.after || "nothing")))) : []);
+  words("details", "", words("summary", "", "before and after"), words("dl", "", shown.parts.map(part => [
+    words("dt", "", `before ${part.op}`), words("dd", "", words("code", "", part.before || "nothing")),
+    words("dt", "", "after"), words("dd", "", words("code", "", part.after || "nothing"))]))));
 const plan = (node, prefix) => section(prefix, "plan", "Changes", words("ol", "steps", node.steps.map(step)));
 const drift = found => words("ul", "problems", found.map(one => words("li", "", words("span", `severity ${one.severity}`, one.severity), " ",
   words("strong", "", one.kind), " ", words("bdi", "", one.detail), remedy(one.ways))));
@@ -106,13 +106,14 @@ const claims = (node, prefix) => section(prefix, "claims", "Claims and moves",
     labelled("migration", move.uuid), move.allocation.map(text => [words("br"), "in Placement ", words("bdi", "", text)])))));
 
 const band = (node, prefix) => {
-  const severities = Object.entries(node.severities), pending = node.steps.filter(one => one.status === "planned").length;
+  const severities = Object.entries(node.severities), operations = steps => steps.reduce((sum, one) => sum + one.parts.length, 0),
+    pending = operations(node.steps.filter(one => one.status === "planned"));
   return words("div", `band ${node.tone}`,
     words("p", "", words("span", `state ${node.tone}`, node.state),
       node.errors.length ? [" ", element("a", { class: "severity error", href: `#${prefix}-errors` }, plural(node.errors.length, "error"))] : [],
       severities.length ? severities.map(([severity, count]) => [" ", element("a", { class: `severity ${severity}`, href: `#${prefix}-drift` },
         `drift: ${severity === "warning" ? plural(count, severity) : `${count} ${severity}`}`)]) : [" ", words("span", "", "no drift")], " ", words("span", "", "·"), " ",
-      node.steps.length ? element("a", { href: `#${prefix}-plan` }, `${pending ? "would change: " : ""}${plural(pending || node.steps.length, "operation")}`)
+      node.steps.length ? element("a", { href: `#${prefix}-plan` }, `${pending ? "would change: " : ""}${plural(pending || operations(node.steps), "operation")}`)
         : words("span", "", "nothing to change")),
     words("p", "dim", words("code", "", node.uuid || "uuid not known yet"), node.driver ? ` · driver ${node.driver}` : "",
       node.audited ? ` · audited ${node.audited}` : "", ` · last good audit ${node.last_good_audit || "not known"}`),

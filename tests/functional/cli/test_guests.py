@@ -331,6 +331,7 @@ def test_a_node_that_there_is_not_and_a_driver_that_tells_nothing(
             1,
             ["node.guests-untold"],
         )
+        assert "known by their claims" in result.json["nodes"][0]["errors"][0]["remedy"]
 
 
 @pytest.mark.long

@@ -43,6 +43,9 @@ def test_an_audit_writes_a_page_and_its_report_stays_as_it_is(agent):
     assert "dry run, nothing was written" in found.text
     for operation in after["nodes"][0]["operations"]:
         assert operation["op"] in found.texts
+        # A name that is made is told as well as a provider.
+        subject = operation["provider"]
+        assert (subject["name"] if subject else operation["after"]) in found.texts
     for row in after["nodes"][0]["tree"]:
         assert row["name"] in found.texts
         assert set(row["traits"]) <= set(found.texts)
@@ -51,8 +54,13 @@ def test_an_audit_writes_a_page_and_its_report_stays_as_it_is(agent):
 
 def test_a_page_says_how_many_operations_an_audit_made_and_that_none_was_needed(agent):
     made = agent.run("--once", "--format", "json", "--report", "nodes.html").json
-    count = len(made["nodes"][0]["operations"])
-    assert f"{count} operations" in read(agent).texts
+    operations = made["nodes"][0]["operations"]
+    found = read(agent)
+    assert f"{len(operations)} operations" in found.texts
+    # A provider is created in one line, with what it was created with.
+    created = [one for one in operations if one["op"] in ("create-provider", "ensure-trait")]
+    assert len(created) < len(operations)
+    assert found.texts.count("before and after") == len(created)
     assert agent.run("--once", "--report", "nodes.html").code == 0
     texts = read(agent).texts
     assert "nothing to change" in texts

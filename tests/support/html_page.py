@@ -424,8 +424,7 @@ class OpenPage:
         page.on("pageerror", lambda error: self.messages.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
         self._session = page.context.new_cdp_session(page)
-        # Seconds of the page's thread, so that other work on the machine does not count.
-        self._session.send("Performance.enable", {"timeDomain": "threadTicks"})
+        self._session.send("Performance.enable")
         page.goto(self._address)
 
     def check(self) -> None:
@@ -443,11 +442,10 @@ class OpenPage:
             for node in found["nodes"][:3]
         ]
 
-    def seconds(self) -> float:
-        """What opening the page has cost so far, in seconds of its thread."""
+    def work(self) -> Mapping[str, float]:
+        """What the browser has done so far, by its names: Nodes, LayoutCount and others."""
         metrics = self._session.send("Performance.getMetrics")["metrics"]
-        named: Mapping[str, float] = {one["name"]: one["value"] for one in metrics}
-        return named["TaskDuration"]
+        return {one["name"]: one["value"] for one in metrics}
 
     def elements(self, selector: str) -> Any:
         """The element and all elements in it, with their attributes; and their text without

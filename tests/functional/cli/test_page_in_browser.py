@@ -127,7 +127,10 @@ def test_a_node_among_many_is_shown_as_on_its_own_page(written, browser, documen
 def test_five_thousand_nodes_open_at_once_and_can_be_searched_and_sorted(five_thousand, browser):
     assert five_thousand.stat().st_size < 6_000_000
     with opened(browser, five_thousand) as found:
-        assert found.seconds() < 2
+        work = found.work()
+        # The nodes are there, and what shows one of them is made when it is asked for; nothing is laid out row by row.
+        assert work["Nodes"] < 20 * 5000
+        assert work["LayoutCount"] < 1000
         rows = found.page.locator("#table tbody tr:visible")
         assert rows.count() == 5000
         found.page.get_by_label("Search name or state").fill("DEGRADED")

@@ -371,23 +371,22 @@ def moment(seconds: float | None) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _steps(operations: Sequence[Document]) -> Iterator[Step]:
-    """Yield the steps in their order; what a provider was created with is part of its creation."""
-    created = {
-        (operation["provider"]["uuid"], operation["status"]): [operation]
-        for operation in operations
-        if operation["op"] == "create-provider"
-    }
+def _steps(operations: Iterable[Document]) -> Iterator[Step]:
+    """Yield the steps in their order; what a provider was created with is part of its creation,
+    which stands before it.
+    """
+    steps: list[list[Document]] = []
+    creations: dict[tuple[str | None, str], list[Document]] = {}
     for operation in operations:
-        provider = operation["provider"]
-        creation = created.get((provider["uuid"], operation["status"])) if provider else None
-        if creation and operation["op"] in _CONTENTS and not operation["error"]:
-            creation.append(operation)
-    told = {id(content) for _, *contents in created.values() for content in contents}
-    of_creation = {id(group[0]): group for group in created.values()}
-    for operation in operations:
-        if id(operation) not in told:
-            yield _step(of_creation.get(id(operation), [operation]))
+        step = [operation]
+        key = ((operation["provider"] or {}).get("uuid"), operation["status"])
+        if operation["op"] == "create-provider":
+            creations[key] = step
+        elif operation["op"] in _CONTENTS and key in creations and not operation["error"]:
+            creations[key].append(operation)
+            continue
+        steps.append(step)
+    yield from map(_step, steps)
 
 
 def _step(operations: Sequence[Document]) -> Step:

@@ -130,7 +130,7 @@ def test_five_thousand_nodes_open_at_once_and_can_be_searched_and_sorted(five_th
         work = found.work()
         # The nodes are there, and what shows one of them is made when it is asked for; nothing is laid out row by row.
         assert work["Nodes"] < 20 * 5000
-        assert work["LayoutCount"] < 1000
+        assert work["LayoutCount"] < 100
         rows = found.page.locator("#table tbody tr:visible")
         assert rows.count() == 5000
         found.page.get_by_label("Search name or state").fill("DEGRADED")

@@ -176,7 +176,7 @@ def render_explanation(found: Explanation, look: Look) -> str:
     if (guest := found.guest) is not None:
         lines += [escape_text(f"guest {guest.uuid}, flavor {guest.flavor.name}", "bold"), Text()]
     lines += [Text("the query of nova's scheduler", "bold")]
-    command = shlex.join(["agent", "candidates", *_words(found.query)])
+    command = command_line(shlex.join(["agent", "candidates", *_words(found.query)]))
     # Never wrapped, because it is meant to be copied.
     lines += [escape_text(f"  {command}"), Text()]
     if found.anywhere is not None:

@@ -252,8 +252,9 @@ class _Judgement:
         remedy = (
             "none while the guest is being built or moves; if it is a migration whose server does "
             f"not move: {nova_commands.if_died(consumer, self.records.host, removal)}; if nova "
-            f"does not know it: {nova_commands.if_orphaned(consumer, provider, removal)}; without "
-            f"nova, if its project by agent allocation show {consumer} has no such guest: {removal}"
+            f"does not know it: {nova_commands.if_orphaned(consumer, provider, removal)}; or "
+            f"without nova, see its project: agent allocation show {consumer}; if that has no "
+            f"such guest: {removal}"
         )
         return Drift(
             "orphaned-allocation",

@@ -3,6 +3,7 @@
 """
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -211,7 +212,7 @@ def claim_candidate(conf: cfg.ConfigOpts, options: Options) -> int:
         if not found.requests:
             raise NotEnoughRoom(
                 "there is no candidate for this query",
-                f"ask for less; agent candidates {' '.join(given['query'])}",
+                f"ask for less, see what there is: agent candidates {shlex.join(given['query'])}",
                 consumer=consumer,
             )
         claimed = claim(work.client, consumer, found.requests, owner, doubling=doubling)

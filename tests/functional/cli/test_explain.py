@@ -156,6 +156,16 @@ def test_more_than_is_free_on_record_is_granted_with_the_reason(host: AgentHere)
     assert "on record" not in host.run("explain", "--vcpus", "1", "--ram", memory).stdout
 
 
+def test_the_query_is_printed_as_a_command_for_the_same_placement(host: AgentHere) -> None:
+    printed = host.run("explain", "--vcpus", "1", "--ram", "512").stdout
+    (command,) = re.findall(r"^  (.* candidates .*)$", printed, re.M)
+    name, option, file, *words = shlex.split(command)
+    assert (name, option, file) == ("agent", "--config-file", str(host.config_file))
+    found = host.run(*words)
+    assert found.code == 0
+    assert "node-a" in found.stdout, found
+
+
 def test_a_flavor_without_a_name_leaves_no_blank(host: AgentHere) -> None:
     bad = ("--extra-spec", "hw:cpu_policy=dedicated", "--extra-spec", "hw:numa_nodes=9")
     result = host.run("explain", "--vcpus", "2", "--ram", "512", *bad)

@@ -93,6 +93,10 @@ def test_a_leftover_on_a_host_without_records_is_told_with_the_command_that_ends
 
     (drift,) = host.told(leftover)
     assert (drift["kind"], f"{name} {amount}" in drift["detail"]) == ("orphaned-allocation", True)
+    printed = host.agent.run("--once").stdout
+    look = f"allocation show {leftover}"
+    assert f"agent --config-file {host.agent.config_file} {look}\n" in printed
+    assert name in host.agent.run(*look.split()).stdout
     host.carry_out(leftover, REFRESH + 60)
 
 

@@ -73,14 +73,21 @@ NOTHING_TO_JUDGE = Judged()
 
 
 def judge(seen: Observation) -> Judged | Need:
-    """Judge every consumer of the node."""
+    """Return the verdict on every consumer of the node."""
+    if seen.context.gives_back:
+        # Nobody gains or loses anything: nova-compute judges them from now on.
+        return NOTHING_TO_JUDGE
+    if seen.unjudged is not None:
+        return Judged(errors=(seen.unjudged,))
+    if seen.context.observes:
+        return _judge_beside_nova(seen)
     held: HeldHere | None = seen.answers.get(Holdings())
     if held is None or held.records is None:
         return NOTHING_TO_JUDGE
     if (judged := verdict_again(seen, held)) is not None:
         return judged
     holding = AllocationShare(
-        seen.records.node,
+        seen.root,
         seen.consumers(held.providers),
         offered_only_by(held.offering, seen.view.tree),
         seen.running,
@@ -89,9 +96,7 @@ def judge(seen: Observation) -> Judged | Need:
     records = held.records
     others = holders_of_other_amounts(holding, records)
     reread = Reread("amounts", frozenset(others))
-    if seen.needs_reread(reread):
-        return reread
-    return _verdicts(seen, holding, held, records)
+    return reread if seen.needs_reread(reread) else _verdicts(seen, holding, held, records)
 
 
 def _verdicts(
@@ -327,7 +332,7 @@ def without_novas_rules(plan: Plan, root: ProviderUuid) -> Plan:
     return replace(plan, operations=tuple(kept), drift=tuple(drift))
 
 
-def judge_beside_nova(seen: Observation) -> Judged | Need:
+def _judge_beside_nova(seen: Observation) -> Judged | Need:
     """Compare the allocations of the node with its guests; nothing is removed."""
     tree, facts, records = seen.own_tree(), seen.facts, seen.records
     offering = tuple(uuid for uuid in tree.get_provider_uuids() if tree.has_inventory(uuid))
@@ -339,9 +344,9 @@ def judge_beside_nova(seen: Observation) -> Judged | Need:
     if seen.lacks(turn):
         return turn
     holding = AllocationShare(
-        records.node, seen.consumers(offering), offered_only_by(offering, seen.view.tree), guests
+        seen.root, seen.consumers(offering), offered_only_by(offering, seen.view.tree), guests
     )
-    sharing = frozenset(root.uuid for root in seen.view.tree.roots) - {records.node}
+    sharing = frozenset(root.uuid for root in seen.view.tree.roots) - {seen.root}
     shares = GuestShares.of(records.state, facts, tree)
     share = ObservedShare(records, holding, {}, tree, sharing, shares, seen.now)
     # The known amounts may be outdated: giving back an allocation moves no generation.

@@ -34,7 +34,7 @@ from agent.model.report import OperationStatus, Outcome
 from agent.placement import clock
 from agent.placement.client import PlacementClient
 from agent.placement.exchange import MAX_ATTEMPTS, MirrorInsufficient, conflict_wait
-from agent.placement.flush import Flush, FlushResult, is_of_new_node
+from agent.placement.flush import Flush, FlushResult
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan, depends
 from agent.placement.rival_writers import RivalWriters
@@ -140,7 +140,7 @@ class Flushing:
         records = self._context.tracking.consumer_records
         usage_step = self._context.tracking.usage_step
         note_clearing(records, judged)
-        before, is_new = state.journal, is_of_new_node(plan)
+        before, is_new = state.journal, plan.is_of_new_node
         if is_new:
             yield None
         usage_step.enter(self._node.uuid)

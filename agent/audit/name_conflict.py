@@ -60,21 +60,15 @@ def guests_elsewhere(seen: Observation) -> Need | None:
 
 
 def tell_way_out(
-    run: AuditRun, node: AuditedNode, context: AuditContext, state: NodePlacementState
+    run: AuditRun,
+    conflict: ProviderNameConflict,
+    node: AuditedNode,
+    context: AuditContext,
+    state: NodePlacementState,
 ) -> None:
-    """Add to the name conflict of the root of ``node``, if the audit met it, what the holder has
-    and the remedy that fits what proves the identity of this host.
+    """Add to ``conflict``, which the audit met because of the name of the root of ``node``, what
+    the holder has and the remedy that fits what proves the identity of this host.
     """
-    conflict = next(
-        (
-            error
-            for error in run.errors
-            if isinstance(error, ProviderNameConflict) and error.data["uuid"] == node.uuid
-        ),
-        None,
-    )
-    if conflict is None:
-        return
     holder: ProviderUuid = conflict.data["holder"]
     message, remedy = conflict.message, _remedy(holder, node, context)
     same = {holder}

@@ -11,7 +11,7 @@ from agent.audit.flushing import Flushing, Steps
 from agent.audit.last_outcome import last_outcome
 from agent.audit.misplaced import MisplacedGuests
 from agent.audit.name_conflict import tell_way_out
-from agent.audit.observation import LastOutcome, PlanOutcome
+from agent.audit.observation import LastOutcome
 from agent.audit.planning import plan_audit, plan_removal
 from agent.audit.reading import Reader
 from agent.audit.remembered import Surpluses
@@ -134,7 +134,11 @@ class NodeAudit:
                     assert outcome.shaped is not None
                     self.sighted = outcome.shaped.sighted
                     self._last = last_outcome(seen, outcome)
-                if (yield from self._flushing.flush(run, self._with_misplaced(run, outcome))):
+                    if not self.context.gives_back:
+                        tree = outcome.shaped.plan.target.tree
+                        misplaced = self._misplaced.drift(seen.records.state, tree, clock.now())
+                        outcome = replace(outcome, drift=(*outcome.drift, *misplaced))
+                if (yield from self._flushing.flush(run, outcome)):
                     return
 
     def _remove(self, run: AuditRun, rows: Sequence[Row] | None) -> Steps[None]:
@@ -149,13 +153,6 @@ class NodeAudit:
                     outcome = plan_removal(self._reader.deleted(run))
                 if (yield from self._flushing.flush(run, outcome)):
                     return
-
-    def _with_misplaced(self, run: AuditRun, outcome: PlanOutcome) -> PlanOutcome:
-        """Return the outcome with the guests that do not belong on the node any more."""
-        if run.records is None or outcome.plan is None or self.context.gives_back:
-            return outcome
-        found = self._misplaced.drift(run.records.state, outcome.plan.target.tree, clock.now())
-        return replace(outcome, drift=(*outcome.drift, *found)) if found else outcome
 
     # --- what an attempt begins with --------------------------------------------------------------
 
@@ -219,7 +216,8 @@ class NodeAudit:
             self.context.tracking.usage_step.enter(self.node.uuid)
         except AgentError as error:
             run.errors.append(error)
-        tell_way_out(run, self.node, self.context, self.placement_state)
+        for conflict in run.conflicts_of(self.node.uuid):
+            tell_way_out(run, conflict, self.node, self.context, self.placement_state)
         run.seconds["total"] = time.monotonic() - begun
         self.records = run.records
         owned = frozenset(self.placement_state.journal.providers)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from agent.audit.allocations import judge, judge_beside_nova, needed_holdings
+from agent.audit.allocations import judge, needed_holdings
 from agent.audit.last_outcome import shape_again
 from agent.audit.name_conflict import guests_elsewhere
 from agent.audit.observation import (
@@ -70,7 +70,7 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     move = shaped.move or repaired.move
     if move is not None and (stranded := newly_stranded(seen, shaped, move)):
         return PlanOutcome(needs=Hold(stranded))
-    judged = _judged(seen)
+    judged = judge(seen)
     if isinstance(judged, Need):
         return PlanOutcome(needs=judged, judges=True, shaped=shaped)
     try:
@@ -92,22 +92,13 @@ def plan_audit(seen: Observation) -> PlanOutcome:
         errors=(
             *shaped.problems,
             *shaped.devices.errors,
-            *_of_target(plan.target),
-            *_of_records(seen.records.problems),
+            *plan.target.invalid,
+            *plan.target.conflicts,
+            *_of_records(seen.records.state.problems),
             *_of_facts(seen.facts.name, seen.facts.incomplete),
             *judged.errors,
         ),
     )
-
-
-def _judged(seen: Observation) -> Judged | Need:
-    """Return the verdict on the node's allocations."""
-    if seen.context.gives_back:
-        # Nobody gains or loses anything: nova-compute judges them from now on.
-        return Judged()
-    if seen.unjudged is not None:
-        return Judged(errors=(seen.unjudged,))
-    return judge_beside_nova(seen) if seen.context.observes else judge(seen)
 
 
 def _drift(
@@ -142,7 +133,7 @@ def plan_removal(seen: TreeObservation) -> PlanOutcome:
     return PlanOutcome(
         plan=replace(plan, drift=()),
         drift=(*plan.drift, *_lost_of_others(replace(inputs, keeps_foreign=True))),
-        errors=tuple(_of_target(plan.target)),
+        errors=(*plan.target.invalid, *plan.target.conflicts),
         removes_node=True,
     )
 
@@ -204,11 +195,6 @@ def _used_of_others(seen: Observation) -> Iterator[Drift]:
             f"{root} --resource-class {name}",
             root,
         )
-
-
-def _of_target(target: Target) -> Iterator[AgentError]:
-    yield from target.invalid
-    yield from target.conflicts
 
 
 def _of_records(problems: Iterable[str]) -> Iterator[AgentError]:

@@ -293,6 +293,10 @@ class Reader:
         facts, records, policy = run.facts, run.records, self.context.policy
         state = records.state
         asks = self._asks(exclusive=facts.exclusive)
+        # Not looked at again as long as no record changes: a node may have thousands of claims.
+        if self._uses is None or self._uses[0] is not state:
+            found = device_uses(state.devices, state.claims, state.instances, state.migrations)
+            self._uses = state, found
         if policy.mdev.types:
             mdev = with_promised(policy.mdev, state.claims.values(), facts.mdev or ())
             policy = replace(policy, mdev=self._with_allocated(run.client, mdev, facts))
@@ -303,7 +307,7 @@ class Reader:
             facts=facts,
             compute_capabilities=compute_capabilities,
             records=records,
-            uses=self._device_uses(state),
+            uses=self._uses[1],
             places=guest_places(state.claims.values(), facts.domains or ()),
             policy=policy,
             last=last,
@@ -316,15 +320,6 @@ class Reader:
             unrepaired=run.unrepaired,
             tried=frozenset(run.tried),
         )
-
-    def _device_uses(self, state: NodeState) -> DeviceUses:
-        """Return what is in use; not looked at again as long as no record changes, because a node
-        may have thousands of claims.
-        """
-        if self._uses is None or self._uses[0] is not state:
-            found = device_uses(state.devices, state.claims, state.instances, state.migrations)
-            self._uses = state, found
-        return self._uses[1]
 
     def _with_allocated(
         self, client: PlacementClient, mdev: MdevPolicy, facts: HostFacts

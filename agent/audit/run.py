@@ -17,7 +17,7 @@ from agent.errors import (
     ProviderIdentityConflict,
     ProviderNameConflict,
 )
-from agent.model.facts import HostFacts
+from agent.model.facts import Domain, HostFacts
 from agent.model.finding import Drift, DriftKind, NodeState, Problem
 from agent.model.inventory import capacity
 from agent.model.mirror import Consumers
@@ -173,6 +173,14 @@ class AuditRun:
         """Replace the errors by the error that ended the audit."""
         self.errors = list(error.errors) if isinstance(error, ConfigErrors) else [error]
 
+    def conflicts_of(self, uuid: ProviderUuid) -> list[ProviderNameConflict]:
+        """Return the conflicts about the name of the provider with this uuid: one, or none."""
+        return [
+            error
+            for error in self.errors
+            if isinstance(error, ProviderNameConflict) and error.data["uuid"] == uuid
+        ]
+
     @property
     def has_moved(self) -> bool:
         """Whether every reshape was done; only an audit at the start may send one."""
@@ -236,7 +244,10 @@ class AuditRun:
             state=state,
             attempts=self.attempts,
             outcomes=tuple(self.outcomes),
-            drift=_with_names((*self.drift, *_conflicts(self.errors, node)), self.facts),
+            drift=_with_names(
+                (*self.drift, *_conflicts(self.errors, node)),
+                self.facts.domains if self.facts is not None else None,
+            ),
             tree=shown,
             owned=frozenset(planned) or owned,
             used=on_record,
@@ -261,11 +272,11 @@ class AuditRun:
 _GUEST = re.compile(rf"(?<!\()(?:(?:instance|guest|consumer) )?\b({NORMAL_UUID.pattern})")
 
 
-def _with_names(drift: Sequence[Drift], facts: HostFacts | None) -> tuple[Drift, ...]:
+def _with_names(drift: Sequence[Drift], guests: Sequence[Domain] | None) -> tuple[Drift, ...]:
     """Return ``drift`` with the name of each guest that the hypervisor shows before its uuid."""
-    if not drift or facts is None or not facts.domains:
+    if not drift or not guests:
         return tuple(drift)
-    names = {guest.uuid: guest_name(guest) for guest in facts.domains if guest.name != guest.uuid}
+    names = {guest.uuid: guest_name(guest) for guest in guests if guest.name != guest.uuid}
 
     def named(found: re.Match[str]) -> str:
         return names.get(ConsumerUuid(found[1]), found[0])

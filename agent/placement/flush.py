@@ -40,7 +40,6 @@ from agent.model.operation import (
     RenameProvider,
     ReparentProvider,
     Reshape,
-    SetAggregates,
     SetInventory,
     SetTraits,
 )
@@ -63,8 +62,6 @@ LOG = logging.getLogger(__name__)
 # From this many inventories on, one reshape that moves nothing and one read of the generations are
 # fewer requests.
 BULK = 3
-# The plan of a new node without children, aggregates aside.
-OF_NEW_NODE = [CreateProvider, SetInventory, SetTraits]
 
 OfProvider = TypeVar("OfProvider", bound=ProviderOperation)
 
@@ -233,6 +230,8 @@ class Flush:
 
     def _possible(self, operations: Iterable[Kind]) -> list[Kind]:
         """Return the operations that do not depend on a failed one."""
+        if not self.failures:
+            return list(operations)
         return [
             operation
             for operation in operations
@@ -471,14 +470,6 @@ class Flush:
             self.result.held[operation.provider.uuid] = frozenset(
                 operation.old.keys() - operation.new.keys()
             )
-
-
-def is_of_new_node(plan: Plan) -> bool:
-    """Return whether the plan creates a root without children: what such a plan sends last is
-    guarded by the generation of its inventory.
-    """
-    kinds = [type(operation) for operation in plan.operations]
-    return [kind for kind in kinds if kind is not SetAggregates] == OF_NEW_NODE
 
 
 def write_together(client: PlacementClient, flushes: Sequence[Flush]) -> None:

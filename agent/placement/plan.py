@@ -36,6 +36,8 @@ from agent.model.provider_tree import (
 from agent.placement.merge import Target
 from agent.placement.reshaping import AllocationMove, build_reshape
 
+# The plan of a new node without children, aggregates aside.
+_OF_NEW_NODE = [CreateProvider, SetInventory, SetTraits]
 _NOTHING = Provider(ProviderUuid(""), "")
 
 
@@ -50,6 +52,14 @@ class Plan:
     """Whether a newer Placement could do more of what is needed."""
     withheld: bool = False
     """Whether operations are left out for now, so that the plan does not reach the target."""
+
+    @property
+    def is_of_new_node(self) -> bool:
+        """Whether it creates a root without children: what such a plan sends last is guarded by the
+        generation of its inventory.
+        """
+        kinds = [type(operation) for operation in self.operations]
+        return [kind for kind in kinds if kind is not SetAggregates] == _OF_NEW_NODE
 
 
 def make_plan(
@@ -136,8 +146,8 @@ def depends(operation: Operation, failed: Collection[Operation], target: TargetT
         and target.provider(failure.provider.uuid).parent_uuid is None
         for failure in failed
     )
-    if nameless or not failed:
-        return nameless
+    if nameless:
+        return True
     missing = {failure.provider.uuid for failure in failed if isinstance(failure, CreateProvider)}
     misplaced = missing | {
         failure.provider.uuid

@@ -91,7 +91,7 @@ class ConsumerRecords:
                 - claimed
             )
             guests = reading.consumers(sorted(moved)).instances if moved else {}
-            evacuations = reading.evacuations_from(self._host, view.node)
+            evacuations = reading.evacuations_from(self._host, state.node.uuid)
             evacuated = [found.instances.get(evacuation.instance) for evacuation in evacuations]
             nodes = {
                 instance.node
@@ -118,8 +118,9 @@ def _present_state(view: NodeView, reading: RecordReader) -> NodeState:
     """Return the state of the node that ``view`` counted; read again if the records have changed
     since. A dry run's is ahead of the records.
     """
-    version = reading.node_versions([view.node]).get(view.node, 0)
-    if version <= view.state.node.version or (records := reading.load(view.node)) is None:
+    node = view.state.node
+    version = reading.node_versions([node.uuid]).get(node.uuid, 0)
+    if version <= node.version or (records := reading.load(node.uuid)) is None:
         return view.state
     return NodeState.of(records, view.state.host)
 

@@ -114,7 +114,7 @@ class IdleCount:
         strange = {guest.uuid for guest in facts.domains or ()} - {
             claim.instance for claim in claims
         }
-        if waits or strange or view.drift or view.problems:
+        if waits or strange or view.drift or state.problems:
             return None
         renewal = lease.expires_at - agent.lease_seconds * RENEWED_AT
         # One that is overdue already is reported, or its guest is here.

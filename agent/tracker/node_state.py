@@ -337,14 +337,11 @@ def _with_next_version(record: Versioned) -> Versioned:
 class NodeView:
     """What an audit's usage step found on a node."""
 
-    node: ProviderUuid
     usage: Usage
     state: NodeState
     """All records, as they are once the changes of the audit are written."""
     created: bool = False
     """Whether the audit created the node's own record."""
-    problems: tuple[str, ...] = ()
-    """The records that cannot be counted, a line each."""
     drift: tuple[Drift, ...] = ()
     version: int = 0
     """The version of the node's record, by which a later change is noticed."""

@@ -280,7 +280,7 @@ class ObservedShare:
         provider only.
         """
         whole = self.whole.get(uuid)
-        on_root = whole is None or whole.resources.keys() <= {self.view.node}
+        on_root = whole is None or whole.resources.keys() <= {self.holding.node}
         below = self._is_known(uuid) and self.shares.has_more_than_root(uuid)
         if on_root and not below:
             return self._if_at_rest(uuid, nova_commands.heal(uuid, force=True))
@@ -315,7 +315,7 @@ class ObservedShare:
         has = sum(map(Counter, here), Counter[str]())
         claims = [claim for claim in self.view.state.claims.values() if claim.instance == uuid]
         for group, amount in wrong_groups(claims, has, self._compared(uuid)):
-            held = right.setdefault(self.view.node, {})
+            held = right.setdefault(self.holding.node, {})
             rest = sum(has[name] - held.get(name, 0) for name in group)
             held.update(self._on_root(group, amount - rest, claims))
         return without_zeros(right)
@@ -324,7 +324,7 @@ class ObservedShare:
         self, group: tuple[str, ...], amount: int, claims: list[Claim]
     ) -> Mapping[str, int]:
         """Return how the root counts an amount of a group."""
-        offered = self.tree.provider(self.view.node).inventory.keys()
+        offered = self.tree.provider(self.holding.node).inventory.keys()
         due = dict.fromkeys(group, 0) | by_class(group, max(amount, 0), claims, offered)
         return {name: count for name, count in due.items() if name in offered}
 
@@ -368,7 +368,7 @@ class ObservedShare:
             )
         under_way = "is under way or " if self._may_be_under_way(consumer) else ""
         # nova-manage lists consumers of one provider.
-        provider = self.view.node if self.view.node in held else min(held)
+        provider = self.holding.node if self.holding.node in held else min(held)
         return Drift(
             "orphaned-allocation",
             "warning",

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from agent.errors import AgentError, ConfigError, ConfigErrors, RecordConflict, StoreError
 from agent.model.devices import DeviceRecord, PciDevice
 from agent.model.facts import HostFacts
-from agent.model.finding import Drift
 from agent.model.host_units import UnitRecord
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.pci.device_request import Aliases
@@ -138,7 +137,12 @@ class UsageStep:
                     printable(facts.name),
                     facts.taken_at,
                 )
-                return _view(entry.state, (), entry.created)
+                return NodeView(
+                    entry.state.usage,
+                    entry.state,
+                    entry.created,
+                    version=entry.state.node.version,
+                )
             if not (start or dry_run):
                 if (again := self._repeated(node, facts, entry, present)) is not None:
                     return again
@@ -229,15 +233,16 @@ class UsageStep:
             return view
         if dry_run:
             return replace(view, state=view.state.after(changes))
-        with lock_nodes(self._entries, [view.node]) as entries:
+        node = view.state.node.uuid
+        with lock_nodes(self._entries, [node]) as entries:
             # Claims that were made since the records were counted must not be lost. A node that has
             # no state in memory is left to another audit.
-            state = entries[view.node].state if view.node in entries else None
+            state = entries[node].state if node in entries else None
             if state is None or not (changes := note_reserved_amounts(state.devices, seen)):
                 return view
-            with self._records.transaction([view.node]) as transaction:
+            with self._records.transaction([node]) as transaction:
                 transaction.write(changes)
-            version, entries[view.node].state = state.node.version, state.after(changes)
+            version, entries[node].state = state.node.version, state.after(changes)
             return replace(
                 view,
                 state=state.after(changes),
@@ -354,9 +359,12 @@ class UsageStep:
                 reading.write(changes)
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
-        drift = (*found.drift, *drift_of_records(state, self._settings.policy.host))
-        view = replace(
-            _view(state, drift, stored.node.version == 0),
+        view = NodeView(
+            state.usage,
+            state,
+            stored.node.version == 0,
+            (*found.drift, *drift_of_records(state, self._settings.policy.host)),
+            state.node.version,
             taken=not observes and not is_ours(lease, agent.host, now),
         )
         if not dry_run:
@@ -370,27 +378,29 @@ class UsageStep:
         return view
 
     def _former_records(
-        self, reading: RecordReader, node: ProviderUuid, facts: HostFacts
+        self,
+        reading: RecordReader,
+        node: ProviderUuid,
+        name: str,
+        running: Collection[ConsumerUuid],
     ) -> ComputeNode | None:
-        """Give the records that the host's own node has under another uuid, because the identity of
-        the host was set, or nova's is read since, the present one. A dry run returns the record
-        that would get it.
+        """Give the records that the host's own node, called ``name``, has under another uuid,
+        because the identity of the host was set, or nova's is read since, the present one. A dry
+        run returns the record that would get it. ``running``: the guests that the hypervisor shows.
         """
         agent = self._settings.agent
         if self._settings.observes or node != agent.identity:
             return None
-        former = reading.node_named(agent.host, facts.name)
+        former = reading.node_named(agent.host, name)
         if former is None or former.deleted or former.uuid == node:
             return None
         if not isinstance(reading, Transaction):
             return former if reading.node(node) is None else None
-        shown = facts.domains if facts.complete("domains") else None
-        running = [guest.uuid for guest in shown or ()]
         for guest in reading.change_uuid(former.uuid, node, running):
             LOG.warning(
                 "node %s: instance %s has a claim under either uuid of the host, or one of what "
                 "another one has: the claim of the two that runs, or is later, stays",
-                printable(facts.name),
+                printable(name),
                 guest,
             )
         return None
@@ -409,7 +419,10 @@ class UsageStep:
         that. ``known``: the node's state in memory.
         """
         agent, policy, now = self._settings.agent, self._settings.policy, self._clock()
-        former = self._former_records(reading, node, facts)
+        shown = facts.domains if facts.complete("domains") else None
+        former = self._former_records(
+            reading, node, facts.name, [guest.uuid for guest in shown or ()]
+        )
         before = namesake = None
         if not unread:
             before = reading.node(node) if former is None else replace(former, uuid=node)
@@ -493,8 +506,3 @@ def _with_moved_devices(
         changes = replace(changes, devices=new)
         state = counted.after(changes)
     return replace(state, host=replace(state.host, moved_devices=moved)), changes
-
-
-def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView:
-    node = state.node
-    return NodeView(node.uuid, state.usage, state, created, state.problems, drift, node.version)

@@ -57,7 +57,7 @@ def damaged(world: World, host: Host, statement: str) -> None:
     with world.store.writing() as connection:
         connection.exec_driver_sql(statement)
     host.restart()
-    assert host.audit().problems != ()
+    assert host.audit().state.problems != ()
 
 
 @pytest.mark.parametrize("moment", ["claim", "move", "devices"])

@@ -122,9 +122,9 @@ def test_one_of_two_guests_on_one_cpu_is_set_aside_and_the_others_count(
     assert used(hn, 0) == (4 * 1024, 0, [4, 5, 6, 7])
     assert len(state.uncounted) == 1
     assert next(iter(state.uncounted)) in {uuid_of("claim-one"), uuid_of("claim-two")}
-    assert len(view.problems) == 1
-    assert "CPUs [4] are pinned already" in view.problems[0]
-    assert view.problems[0] in caplog.text
+    assert len(view.state.problems) == 1
+    assert "CPUs [4] are pinned already" in view.state.problems[0]
+    assert view.state.problems[0] in caplog.text
     # Its amounts count nevertheless, because the guest is there.
     assert hn.usage == f"{512 + 5 * 1024}/5/0"
     assert view.usage.instances == 5
@@ -145,7 +145,7 @@ def test_no_record_is_to_blame_while_the_driver_could_not_tell_of_the_cells_sinc
     half = {"numa": Topology(whole.numa.cells[1:])} if whole.numa else {}
     with caplog.at_level(logging.ERROR):
         view = hn.audit(start=True, incomplete={section: "no answer"}, **half)
-    assert (view.problems, caplog.text) == ((), "")
+    assert (view.state.problems, caplog.text) == ((), "")
     assert hn.usage == "4608/2/10240"
     with refused(world, "node.not-ready"):
         hn.claim("n2", FN)
@@ -153,7 +153,7 @@ def test_no_record_is_to_blame_while_the_driver_could_not_tell_of_the_cells_sinc
     hn.audit(incomplete={}, numa=whole.numa)
     hn.claim("n3", FN)
     # What was told once stays known.
-    assert hn.audit(incomplete={section: "no answer"}, **half).problems == ()
+    assert hn.audit(incomplete={section: "no answer"}, **half).state.problems == ()
     hn.claim("n4", FN)
     assert len(hn.pinned(0) | hn.pinned(1)) == 4
 
@@ -161,9 +161,9 @@ def test_no_record_is_to_blame_while_the_driver_could_not_tell_of_the_cells_sinc
 def test_the_node_is_well_again_once_one_of_the_two_is_gone(hn: Host) -> None:
     for name in ("one", "two"):
         write(hn, pinned_to(hn, name, 4))
-    assert hn.audit().problems != ()
+    assert hn.audit().state.problems != ()
     hn.update("one", vm_state="deleted", deleted=True)
-    assert hn.audit().problems == ()
+    assert hn.audit().state.problems == ()
     assert hn.pinned(0) == {4}
     hn.claim("n1", FN4)
 

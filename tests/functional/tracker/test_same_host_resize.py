@@ -45,7 +45,7 @@ def finished(claimed: Host) -> Host:
 def test_an_audit_before_the_guest_has_changed_counts_the_same(claimed: Host) -> None:
     view = claimed.audit()
     assert claimed.usage == "10752/6/105472"
-    assert (view.problems, view.drift) == ((), ())
+    assert (view.state.problems, view.drift) == ((), ())
     assert (view.usage.instances, view.usage.claims, view.usage.migrations) == (1, 2, 1)
 
 

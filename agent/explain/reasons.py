@@ -276,32 +276,51 @@ def guests_to_move(
 def smaller_claims(
     claim: InstanceClaim, lacking: Sequence[Constraint], view: TreeView
 ) -> Iterator[tuple[str, InstanceClaim]]:
-    """Yield smaller guests that may fit, the largest of each kind first, with their description."""
+    """Yield smaller guests that may fit, those that change the least first, with their description.
+
+    What the tree cannot give goes down to what it can. If that is not enough, because the host
+    wants less, the CPUs or the memory go down further, each alone. Nothing if no smaller guest
+    would have what is lacking.
+    """
+    most = {constraint: largest(constraint, view) for constraint in lacking}
+    if not all(most.values()):
+        return
     flavor = claim.instance.flavor
     fewer = {
-        constraint.name: constraint.amount - most
-        for constraint in lacking
+        constraint.name: constraint.amount - amount
+        for constraint, amount in most.items()
         if constraint.kind == "resource"
-        and (most := largest(constraint, view)) > 0
-        and most < constraint.amount
     }
-    cpus = max(fewer.get(orc.VCPU, 0), fewer.get(orc.PCPU, 0))
-    sizes = [flavor.vcpus - cpus] if cpus else [flavor.vcpus * 3 // 4, flavor.vcpus // 2, 1]
-    for vcpus in dict.fromkeys(sizes):
-        memory = flavor.memory_mb - fewer.get(orc.MEMORY_MB, 0)
-        disk = max(flavor.root_gb - fewer.get(orc.DISK_GB, 0), 0)
-        if not 0 < vcpus <= flavor.vcpus or memory <= 0:
+    vcpus = flavor.vcpus - max(fewer.get(orc.VCPU, 0), fewer.get(orc.PCPU, 0))
+    memory = flavor.memory_mb - fewer.get(orc.MEMORY_MB, 0)
+    least = replace(
+        flavor,
+        vcpus=vcpus,
+        memory_mb=memory,
+        root_gb=max(flavor.root_gb - fewer.get(orc.DISK_GB, 0), 0),
+    )
+    tried = [flavor]
+    for smaller in (
+        least,
+        *(replace(least, vcpus=size) for size in (vcpus * 3 // 4, vcpus // 2, 1)),
+        *(replace(least, memory_mb=memory * quarters // 4) for quarters in (3, 2, 1)),
+    ):
+        if smaller.vcpus < 1 or smaller.memory_mb < 1 or smaller in tried:
             continue
-        smaller = replace(flavor, vcpus=vcpus, memory_mb=memory, root_gb=disk)
-        if smaller != flavor:
-            yield (
-                f"{number_of(vcpus, 'vCPU')}, {memory} MiB of memory, {disk} GiB of disk",
-                replace(claim, instance=replace(claim.instance, flavor=smaller)),
-            )
+        tried.append(smaller)
+        yield (
+            f"{number_of(smaller.vcpus, 'vCPU')}, {smaller.memory_mb} MiB of memory, "
+            f"{smaller.root_gb} GiB of disk",
+            replace(claim, instance=replace(claim.instance, flavor=smaller)),
+        )
 
 
 def largest(constraint: Constraint, view: TreeView) -> int:
-    """Return the largest amount, up to that of the constraint, that one provider can give."""
+    """Return the largest amount, up to that of the constraint, that one provider can give; 0 of
+    what is no amount.
+    """
+    if constraint.kind != "resource":
+        return 0
     return max((room.most(constraint.amount) for room in view.rooms(constraint.name)), default=0)
 
 
@@ -313,8 +332,6 @@ def smaller_query(
     """
     groups, texts = list(query.groups), []
     for constraint in lacking:
-        if constraint.kind != "resource":
-            return None
         most = largest(constraint, view)
         if not most:
             return None

@@ -140,6 +140,25 @@ def test_a_pinned_guest_of_two_cells_is_told_that_the_scheduler_asks_one(host: A
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        (["2", "1024", "--disk", "500"], "2 vCPUs, 1024 MiB of memory, 100 GiB of disk"),
+        (["6", "1024", "--disk", "500"], "4 vCPUs, 1024 MiB of memory, 100 GiB of disk"),
+        (
+            ["2", "14000", "--extra-spec", "hw:mem_page_size=small"],
+            "2 vCPUs, 10500 MiB of memory, 0 GiB of disk",
+        ),
+    ],
+)
+def test_a_suggestion_lowers_only_what_has_to_go_down(
+    host: AgentHere, words: list[str], suggested: str
+) -> None:
+    vcpus, ram, *more = words
+    result = host.run("explain", "--vcpus", vcpus, "--ram", ram, *more, "--suggest")
+    assert re.findall("ask for (.*)", result.stdout) == [f"{suggested} (tested)"], result
+
+
 def test_more_than_is_free_on_record_is_granted_with_the_reason(host: AgentHere) -> None:
     granted = host.run("explain", "--vcpus", "1", "--ram", "60000")
     (memory,) = re.findall(r"memory MiB .* (\d+)\n", host.run("resources").stdout)

@@ -3,19 +3,19 @@ views of the API, from the store. Imported only then, because the database's lib
 load than the daemon takes to answer.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
 
-from agent.api.node_documents import node_records
+from agent.api.node_documents import JsonObject, node_records
 from agent.api.service import RecordViews
 from agent.cli.commands.tree import offered_inventories
 from agent.conf.default import host_name
 from agent.model.instance import NOTHING, Amounts
-from agent.model.node_records import NodeRecords
+from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.render.json_report import StoredTree, own_providers, tree_rows
 from agent.store.records import Records
@@ -61,8 +61,7 @@ def nodes(store: Store) -> Iterator[dict[str, Any]]:
             }
 
 
-def trees(store: Store) -> Iterator[StoredTree]:
-    """Yield the trees as they were last seen in Placement. Usages are not stored."""
+def _seen_trees(store: Store) -> Iterator[StoredTree]:
     for endpoint, root in store.views():
         view = store.view(endpoint, root)
         if view is not None and view.tree.exists(root):
@@ -76,33 +75,61 @@ def trees(store: Store) -> Iterator[StoredTree]:
             )
 
 
-def resources(conf: cfg.ConfigOpts, store: Store) -> Iterator[Mapping[str, Any]]:
-    """Yield the nodes as the records alone show them. The state of the host's cells, and whether
-    the driver offers the node, are unknown.
+def recorded_trees(
+    conf: cfg.ConfigOpts, store: Store
+) -> Iterator[tuple[StoredTree, NodeState | None]]:
+    """Yield each tree as it was last seen in Placement, with what is used on record; and the
+    records of its node as they show it alone, None if it is not of this host. A node of this host
+    whose tree was never seen has no providers.
     """
     policy = Policy.from_options(conf)
     reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib)
-    stored = {tree.uuid: tree for tree in trees(store)}
+    found = list(_seen_trees(store))
+    seen = {tree.uuid for tree in found}
     with Records(store).reading() as reading:
-        for node in reading.nodes(host_name(conf)).records:
-            records = reading.load(node.uuid) or NodeRecords(node)
-            unseen = StoredTree(node.name, node.uuid, "", ProviderTree(), frozenset())
-            shown = stored.get(node.uuid, unseen)
-            tree = shown.tree
-            providers = [tree.provider(uuid) for uuid in own_providers(tree, node.uuid)]
+        here = {node.uuid: node for node in reading.nodes(host_name(conf)).records}
+        found += [
+            StoredTree(node.name, node.uuid, "", ProviderTree(), frozenset())
+            for node in here.values()
+            if node.uuid not in seen
+        ]
+        for shown in found:
+            uuid, tree = ProviderUuid(shown.uuid), shown.tree
+            if (records := reading.load(uuid)) is None:
+                yield shown, None
+                continue
             side = HostCapacity(
-                reserved if node.vcpus is not None else NOTHING,
-                cells_of_claims(records.claims, providers),
+                reserved if records.node.vcpus is not None else NOTHING,
+                cells_of_claims(
+                    records.claims, [tree.provider(one) for one in own_providers(tree, uuid)]
+                ),
             )
             state = NodeState.of(records, side)
-            shown = replace(shown, used=provider_usage(state, tree))
-            yield {
-                "name": node.name,
-                "uuid": node.uuid,
-                "state": None,
-                "placement": list(offered_inventories(tree_rows(shown))),
-                "records": {**node_records(state), "cells": [], "available": None},
-            }
+            used = provider_usage(state, tree)
+            yield replace(shown, used=used), state if uuid in here else None
+
+
+def records_document(state: NodeState) -> JsonObject:
+    """Return the document of a node's records. The state of the host's cells, and whether the
+    driver offers the node, are unknown.
+    """
+    return {**node_records(state), "cells": [], "available": None}
+
+
+def resources(conf: cfg.ConfigOpts, store: Store) -> list[JsonObject]:
+    """Return this host's nodes as the records alone show them, each with its latest tree."""
+    nodes = {
+        tree.uuid: {
+            "name": state.node.name,
+            "uuid": tree.uuid,
+            "state": None,
+            "placement": list(offered_inventories(tree_rows(tree))),
+            "records": records_document(state),
+        }
+        for tree, state in recorded_trees(conf, store)
+        if state is not None
+    }
+    return list(nodes.values())
 
 
 def record_views(conf: cfg.ConfigOpts, store: Store) -> RecordViews:

@@ -80,7 +80,8 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
     from agent.api.node_documents import NO_RECORDS, allocations_document
     from agent.cli import without_daemon
 
-    trees = list(without_daemon.trees(store))
+    stored = [one for one in without_daemon.recorded_trees(conf, store) if one[0].endpoint]
+    trees, states = [tree for tree, _ in stored], {tree.uuid: state for tree, state in stored}
     chosen, unmatched = choose_nodes(trees, wanted, lambda tree: (tree.uuid, tree.name))
     if unmatched or not chosen:
         raise StoreError(
@@ -91,7 +92,6 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             if trees
             else "agent --once puts one there",
         )
-    records = {node["uuid"]: node["records"] for node in without_daemon.resources(conf, store)}
     views = without_daemon.record_views(conf, store)
     moves = [move for move in _all(views.migrations, "migrations") if move["status"] not in ENDED]
     claims, devices = (
@@ -99,11 +99,12 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
         _by_node(_all(views.devices, "devices")),
     )
     for tree, shown in zip(chosen, tree_document(chosen)["nodes"], strict=True):
+        state = states[tree.uuid]
         yield {
             **shown,
             **UNKNOWN,
             **NO_RECORDS,
-            "records": records.get(tree.uuid),
+            "records": None if state is None else without_daemon.records_document(state),
             "allocations": allocations_document(tree.consumers),
             "claims": claims[tree.uuid],
             "devices": devices[tree.uuid],

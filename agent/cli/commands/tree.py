@@ -37,10 +37,11 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     # A daemon that has not audited any node yet knows no more than the store.
     found, place = (None if options.offline else from_daemon(conf, _of_daemon)) or [], "daemon"
     if not found:
-        from agent.cli.without_daemon import open_stored, trees
+        from agent.cli.without_daemon import open_stored, recorded_trees
 
         with open_stored(conf) as store:
-            found, place = list(trees(store)), f"store {store}"
+            found = [tree for tree, _ in recorded_trees(conf, store) if tree.endpoint]
+            place = f"store {store}"
     # Neither daemon nor store has an order that is the same in every run.
     found = sorted(found, key=lambda tree: (tree.name, tree.endpoint))
     chosen, unmatched = choose_nodes(found, options.nodes, lambda tree: (tree.uuid, tree.name))
@@ -128,7 +129,7 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
         conf,
         options,
         lambda client: list(_resources_of_daemon(client, wanted)),
-        lambda store: _select(list(_of_store(conf, store)), wanted),
+        lambda store: _select(_of_store(conf, store), wanted),
     )
     return show_list(
         options,
@@ -138,7 +139,7 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
     )
 
 
-def _of_store(conf: cfg.ConfigOpts, store: "Store") -> Iterator[Document]:
+def _of_store(conf: cfg.ConfigOpts, store: "Store") -> Sequence[Document]:
     from agent.cli.without_daemon import resources
 
     return resources(conf, store)

@@ -50,8 +50,10 @@ def test_what_is_only_on_record_is_not_said_to_be_in_placement(imported: AgentHe
     assert memory == ["memory MiB", "2048", "16384", "512", "13824"]
     tree = imported.run("tree").stdout
     assert "as last seen at http://" in tree
-    assert [cells[1] for cells in rows(tree, "MEMORY_MB", "VCPU")] == ["0", "0"]
-    assert "in Placement" in tree and "on record  " not in tree
+    assert [cells[1:3] for cells in rows(tree, "MEMORY_MB", "VCPU")] == [["2048", "0"], ["2", "0"]]
+    page = imported.config_file.with_name("page.html")
+    assert imported.run("report", str(page)).code == 0
+    assert '<rect class="used"' in page.read_text()
 
 
 def test_an_audit_has_both_figures_beside_each_other(imported: AgentHere) -> None:

@@ -10,13 +10,19 @@ from dataclasses import dataclass, replace
 import os_traits
 
 from agent.errors import PlacementUnreachable
-from agent.explain.constraints import Constraint, ProviderRoom, TreeView
-from agent.explain.explanation import NEEDS_CLEANING, ExplainedRequest, NodeExplanation
+from agent.explain.constraints import Constraint, ProviderRoom, TreeView, without_constraints
+from agent.explain.explanation import (
+    NEEDS_CLEANING,
+    ExplainedRequest,
+    NodeExplanation,
+    fewer_devices,
+)
 from agent.explain.host_answer import (
     STRICT,
     BudgetSpent,
     HostCondition,
     host_answer,
+    host_conditions,
     relax,
     try_claim,
 )
@@ -35,6 +41,7 @@ from agent.explain.scheduler_query import scheduler_query
 from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider import Provider
 from agent.placement.allocations.candidates import (
+    AllocationRequest,
     CandidateQuery,
     Candidates,
     candidates,
@@ -196,6 +203,9 @@ def classes_of(query: CandidateQuery) -> Sequence[str]:
 
 
 NOT_ASKED = "Placement was not asked, because no more queries may be sent"
+ONLY_PLACEMENT = "only Placement was asked without it"
+LOWERED = frozenset({"resource", "alias", "root-forbidden"})
+"""The kinds of constraints that a smaller request or an option meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,9 +251,12 @@ class Suggester:
             return False
         except BudgetSpent:
             return None
+        return self._granted(claim, found.requests)
+
+    def _granted(self, claim: InstanceClaim, offered: Sequence[AllocationRequest]) -> bool:
         return any(
             isinstance(try_claim(self.state, claim, request.resources, self.now), PlannedChange)
-            for request in found.requests
+            for request in offered
         )
 
     def _query_fits(self, query: CandidateQuery) -> bool | None:
@@ -348,20 +361,47 @@ class Suggester:
 
     def _changed(self, explained: NodeExplanation) -> Iterator[Suggestion]:
         """Yield the parts of the request without which the node would do."""
-        claim = self.request.claim
-        placement = explained.placement
+        placement, host = explained.placement, explained.host
+        without_aliases = []
         for some in placement.excluded_by.sets if placement else ():
             constraints = [reason.constraint for reason in some]
-            if all(constraint.kind in ("root-forbidden", "resource") for constraint in constraints):
-                continue
-            text = " and ".join(sorted(constraint.text for constraint in constraints))
-            yield Suggestion(
-                "request",
-                f"ask without: {text}",
-                "" if claim is None else "the host was not asked without it",
-            )
-        for conditions in explained.host.excluded_by.sets if explained.host else ():
+            kinds = {constraint.kind for constraint in constraints}
+            if kinds == {"alias"}:
+                without_aliases.append(self._alias_conditions(constraints))
+            elif not kinds <= LOWERED and (fits := self._fits_without(constraints)) is not False:
+                text = " and ".join(sorted(constraint.text for constraint in constraints))
+                yield Suggestion("request", f"ask without: {text}", "" if fits else ONLY_PLACEMENT)
+        of_host = host.excluded_by.sets if host else ()
+        for conditions in dict.fromkeys([*without_aliases, *of_host]):
             yield from self._without(conditions)
+
+    def _alias_conditions(self, constraints: Sequence[Constraint]) -> frozenset[HostCondition]:
+        """Return the same aliases as conditions of the host."""
+        claim = self.request.claim
+        names = {constraint.alias for constraint in constraints}
+        return frozenset(
+            condition
+            for condition in (host_conditions(self.state, claim) if claim is not None else ())
+            if condition.kind == "alias" and condition.name.partition(":")[0].strip() in names
+        )
+
+    def _fits_without(self, constraints: Sequence[Constraint]) -> bool | None:
+        """Return whether the host grants the guest with what Placement offers without these; None
+        if it cannot be asked, because that would be another guest.
+        """
+        claim = self.request.claim
+        if claim is None:
+            return True
+        query = without_constraints(self.request.query.query, constraints)
+        if query is None or any(constraint.kind in LOWERED for constraint in constraints):
+            return None
+        try:
+            offered = self.queries.ask_further(query).requests
+        except BudgetSpent:
+            return None
+        except (BadRequest, CandidatesFailed):
+            return False
+        return self._granted(claim, offered)
 
     def _without(self, conditions: frozenset[HostCondition]) -> Iterator[Suggestion]:
         claim = self.request.claim
@@ -390,7 +430,10 @@ class Suggester:
             if found is not None and (fits := self._query_fits(found[1])) is not False:
                 yield Suggestion("request", f"ask for {found[0]}", "" if fits else NOT_ASKED)
             return
-        for text, smaller in smaller_claims(claim, lacking, self.view):
+        offered = {one.alias: largest(one, self.view) for one in lacking if one.kind == "alias"}
+        specs = fewer_devices(self.state, claim, offered)
+        sizes = smaller_claims(claim, specs, lacking, self.view) if specs is not None else ()
+        for text, smaller in sizes:
             fits = self._fits(smaller)
             if fits is not False:
                 yield Suggestion("request", f"ask for {text}", "" if fits else NOT_ASKED)

@@ -3,7 +3,7 @@ asks for; and whether a host would grant a guest that it has: the guest's flavor
 without what the guest itself has there. Pure.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Self
@@ -22,7 +22,12 @@ from agent.model.names import ConsumerUuid, ProviderUuid, name_first
 from agent.model.provider import SHARING_TRAIT
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import format_cpu_list
-from agent.pci.device_request import DeviceRequestError, device_requests, matches
+from agent.pci.device_request import (
+    EXTRA_SPEC,
+    DeviceRequestError,
+    device_requests,
+    matches,
+)
 from agent.tracker import nova_commands
 from agent.tracker.claim_usage import provider_usage
 from agent.tracker.errors import ResourcesUnavailable, UnknownInstance
@@ -115,6 +120,30 @@ def _of_aliases(state: NodeState, claim: InstanceClaim) -> Sequence[DeviceReques
     except DeviceRequestError:
         # The claim itself is denied for that, with the reason.
         return ()
+
+
+def fewer_devices(
+    state: NodeState, claim: InstanceClaim, offered: Mapping[str, int]
+) -> Mapping[str, str] | None:
+    """Return the extra specs of the claim's flavor with no more devices of each alias than are
+    free; None if there is none of one. ``offered``: what Placement has of an alias, where that is
+    less than is asked for.
+    """
+    specs, free = claim.instance.flavor.extra_specs, whole_devices(state)
+    requests = _of_aliases(state, claim)
+    most = {
+        request.alias or "": min(
+            request.count,
+            offered.get(request.alias or "", request.count),
+            sum(matches(device, request) for device in free),
+        )
+        for request in requests
+    }
+    if not all(most.values()):
+        return None
+    if sum(most.values()) == sum(request.count for request in requests):
+        return specs
+    return {**specs, EXTRA_SPEC: ",".join(f"{alias}:{count}" for alias, count in most.items())}
 
 
 def _use(device: DeviceRecord, free: set[str], state: NodeState) -> RequestedDevice:

@@ -5,7 +5,7 @@ A number concerns its own constraint: other constraints of the query may exclude
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
@@ -14,7 +14,8 @@ import os_resource_classes as orc
 import os_traits
 
 from agent.explain.constraints import ClassRoom, Constraint, ProviderRoom, TreeView
-from agent.model.names import ConsumerUuid, name_first, number_of
+from agent.model.names import ConsumerUuid, name_first, number_of, printable
+from agent.pci.device_request import EXTRA_SPEC
 from agent.placement.allocations.candidates import CandidateQuery, RequestGroup
 from agent.tracker.node_state import NodeState
 from agent.tracker.stored_state import InstanceClaim, StoredState
@@ -67,8 +68,7 @@ def meets(constraint: Constraint, query: CandidateQuery, view: TreeView) -> bool
             not [*room.broken_rules(constraint.amount)] for room in view.rooms(constraint.name)
         )
     if constraint.kind == "alias":
-        rooms = view.rooms(constraint.name)
-        return sum(max(room.free, 0) for room in rooms if room.most(1)) >= constraint.amount
+        return largest(constraint, view) >= constraint.amount
     return group is None or not group.resources or _has_trait(constraint, group, view)
 
 
@@ -199,9 +199,8 @@ def _device_numbers(constraint: Constraint, view: TreeView) -> Iterator[str]:
         yield f"{name}: no provider of the node has this class"
         return
     texts = [_room_text(room, 1, view) for room in rooms]
-    free = sum(max(room.free, 0) for room in rooms if room.most(1))
     yield f"{name}: {constraint.amount} wanted, {name_first(texts)}" + _fewer(
-        [free], constraint.amount
+        [largest(constraint, view)], constraint.amount
     )
 
 
@@ -274,9 +273,13 @@ def guests_to_move(
 
 
 def smaller_claims(
-    claim: InstanceClaim, lacking: Sequence[Constraint], view: TreeView
+    claim: InstanceClaim,
+    extra_specs: Mapping[str, str],
+    lacking: Sequence[Constraint],
+    view: TreeView,
 ) -> Iterator[tuple[str, InstanceClaim]]:
     """Yield smaller guests that may fit, those that change the least first, with their description.
+    ``extra_specs``: those of the flavor, with no more devices than are free.
 
     What the tree cannot give goes down to what it can. If that is not enough, because the host
     wants less, the CPUs or the memory go down further, each alone. Nothing if no smaller guest
@@ -298,6 +301,7 @@ def smaller_claims(
         vcpus=vcpus,
         memory_mb=memory,
         root_gb=max(flavor.root_gb - fewer.get(orc.DISK_GB, 0), 0),
+        extra_specs=extra_specs,
     )
     tried = [flavor]
     for smaller in (
@@ -308,20 +312,26 @@ def smaller_claims(
         if smaller.vcpus < 1 or smaller.memory_mb < 1 or smaller in tried:
             continue
         tried.append(smaller)
-        yield (
+        text = (
             f"{number_of(smaller.vcpus, 'vCPU')}, {smaller.memory_mb} MiB of memory, "
-            f"{smaller.root_gb} GiB of disk",
-            replace(claim, instance=replace(claim.instance, flavor=smaller)),
+            f"{smaller.root_gb} GiB of disk"
         )
+        if devices := extra_specs.get(EXTRA_SPEC):
+            text += f", alias {printable(devices)}"
+        yield text, replace(claim, instance=replace(claim.instance, flavor=smaller))
 
 
 def largest(constraint: Constraint, view: TreeView) -> int:
-    """Return the largest amount, up to that of the constraint, that one provider can give; 0 of
-    what is no amount.
+    """Return the largest amount, up to that of the constraint, that one provider can give, or of an
+    alias, that all providers together can give; 0 of what is no amount.
     """
-    if constraint.kind != "resource":
-        return 0
-    return max((room.most(constraint.amount) for room in view.rooms(constraint.name)), default=0)
+    rooms = view.rooms(constraint.name)
+    if constraint.kind == "resource":
+        return max((room.most(constraint.amount) for room in rooms), default=0)
+    if constraint.kind == "alias":
+        free = sum(max(room.free, 0) for room in rooms if room.most(1))
+        return min(free, constraint.amount)
+    return 0
 
 
 def smaller_query(

@@ -159,6 +159,33 @@ def test_a_suggestion_lowers_only_what_has_to_go_down(
     assert re.findall("ask for (.*)", result.stdout) == [f"{suggested} (tested)"], result
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--pci-noreport_in_placement", "--pci-device_spec", '{"vendor_id": "10de"}'),
+    ],
+    ids=["in Placement", "by the host alone"],
+)
+def test_fewer_devices_are_suggested_and_the_alias_is_left_out_once(
+    host: AgentHere, options: tuple[str, ...]
+) -> None:
+    asked = ("explain", "--vcpus", "1", "--ram", "512", "--alias", "gpu:2", "--suggest")
+    result = host.run(*asked, *options)
+    assert re.findall("· (ask .*)", result.stdout) == [
+        "ask without: alias gpu:2 (tested)",
+        "ask for 1 vCPU, 512 MiB of memory, 0 GiB of disk, alias gpu:1 (tested)",
+    ], result
+
+
+def test_a_host_that_grants_the_guest_is_asked_without_a_trait(host: AgentHere) -> None:
+    trait = ("--extra-spec", "trait:HW_CPU_X86_AVX512F=required")
+    result = host.run("explain", "--vcpus", "1", "--ram", "512", *trait, "--suggest")
+    assert "ask without: trait HW_CPU_X86_AVX512F required (tested)" in result.stdout
+    many = host.run("explain", "--vcpus", "6", "--ram", "512", *trait, "--suggest")
+    assert "HW_CPU_X86_AVX512F required (not tested: only Placement" in many.stdout, many
+
+
 def test_more_than_is_free_on_record_is_granted_with_the_reason(host: AgentHere) -> None:
     granted = host.run("explain", "--vcpus", "1", "--ram", "60000")
     (memory,) = re.findall(r"memory MiB .* (\d+)\n", host.run("resources").stdout)

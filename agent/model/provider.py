@@ -1,6 +1,7 @@
 """Resource providers, and the forest that they form by their parents."""
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -21,8 +22,8 @@ class Provider:
     """Placement's; ``None`` until Placement has the provider."""
     parent_uuid: ProviderUuid | None = None
     inventory: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
-    traits: frozenset[str] | set[str] = frozenset()
-    aggregates: frozenset[str] | set[str] = frozenset()
+    traits: AbstractSet[str] = frozenset()
+    aggregates: AbstractSet[str] = frozenset()
     resources: Mapping[str, Any] = field(default_factory=dict)
     """Assignable units of the host, by resource class. Never sent to Placement."""
 

@@ -2,26 +2,20 @@
 servers, and the ownership journals.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 from msgspec.json import Decoder, Encoder
 from sqlalchemy import Connection, Insert, Table, bindparam, exists, insert, select, update
 from sqlalchemy.dialects import sqlite
 
 from agent.errors import RecordConflict
-from agent.model.inventory import Number, Resources
-from agent.model.mirror import (
-    Journal,
-    Name,
-    Ownership,
-    PlacementView,
-    ServerCapabilities,
-)
-from agent.model.names import ConsumerUuid, ProviderUuid, name_first
+from agent.model.mirror import Journal, PlacementView, ServerCapabilities
+from agent.model.names import ProviderUuid, name_first
 from agent.model.provider import Provider
-from agent.model.provider_tree import PresentTree, ProviderTree
+from agent.model.provider_tree import ProviderTree
 from agent.store.tables import (
     CAPABILITIES,
     COMPUTE_NODE,
@@ -57,34 +51,28 @@ def list_views(connection: Connection) -> list[tuple[str, ProviderUuid]]:
     return [(endpoint, ProviderUuid(root)) for endpoint, root in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class _SavedProvider:
-    """One provider of a view."""
-
-    uuid: ProviderUuid
-    name: str
-    generation: int | None
-    parent_uuid: ProviderUuid | None
-    inventory: Mapping[str, Mapping[str, Number]]
-    traits: frozenset[str]
-    aggregates: frozenset[str]
+def _to_text(value: object) -> Any:
+    """Return what msgspec encodes in place of a value of a type that it does not know."""
+    return _saved(value) if isinstance(value, ProviderTree) else dict(value)  # type: ignore[call-overload] # a mapping
 
 
-@dataclass(frozen=True, slots=True)
-class _ViewContents:
-    """The contents of a view as one text, see :class:`agent.model.mirror.PlacementView`."""
-
-    providers: list[_SavedProvider]
-    """In the order of the tree."""
-    read_at: Mapping[ProviderUuid, float]
-    sharing_read_at: float | None
-    sharing_aggregates: frozenset[str]
-    consumers: Mapping[ProviderUuid, Mapping[ConsumerUuid, Resources]]
-    consumers_at: Mapping[ProviderUuid, float]
-    unknown_since: Mapping[ConsumerUuid, float]
+def _saved(tree: ProviderTree) -> list[Provider]:
+    """Return the providers in the order of the tree, without their local resources."""
+    return [replace(provider, resources={}) for provider in tree.providers()]
 
 
-_VIEW, _ENCODER = Decoder(_ViewContents), Encoder(enc_hook=dict)
+def _to_tree(_kind: type, providers: Any) -> ProviderTree:
+    """Return the frozen tree of these providers, which are in its order.
+
+    :raises ValueError: they do not form a tree.
+    """
+    tree = ProviderTree()
+    for provider in msgspec.convert(providers, list[Provider]):
+        tree.insert(provider)
+    return tree.freeze()
+
+
+_VIEW, _ENCODER = Decoder(PlacementView, dec_hook=_to_tree), Encoder(enc_hook=_to_text)
 
 
 def load_view(connection: Connection, endpoint: str, root: ProviderUuid) -> PlacementView | None:
@@ -95,35 +83,13 @@ def load_view(connection: Connection, endpoint: str, root: ProviderUuid) -> Plac
     row = connection.execute(
         select(MIRROR.c.contents).where(MIRROR.c.endpoint == endpoint, MIRROR.c.root == root)
     ).one_or_none()
-    if row is None:
-        return None
-    found, tree = _VIEW.decode(row.contents), ProviderTree()
-    for one in found.providers:
-        tree.insert(
-            Provider(
-                one.uuid,
-                one.name,
-                one.generation,
-                one.parent_uuid,
-                one.inventory,
-                one.traits,
-                one.aggregates,
-            )
-        )
-    return PlacementView(
-        PresentTree(tree.freeze()),
-        found.read_at,
-        found.sharing_read_at,
-        found.sharing_aggregates,
-        found.consumers,
-        found.consumers_at,
-        found.unknown_since,
-    )
+    return None if row is None else _VIEW.decode(row.contents)
 
 
 def view_differs(old: PlacementView, new: PlacementView) -> bool:
     """Return whether a save would write anything else."""
-    return _view_contents(old) != _view_contents(new)
+    rest = replace(new, tree=old.tree, above=old.above)
+    return old != rest or _saved(old.tree) != _saved(new.tree)
 
 
 def save_views(
@@ -134,34 +100,11 @@ def save_views(
         {
             "endpoint": endpoint,
             "root": root,
-            "contents": _ENCODER.encode(_view_contents(view)).decode(),
+            "contents": _ENCODER.encode(replace(view, above=None)).decode(),
         }
         for endpoint, root, view in views
     ]
     connection.execute(_insert_or_update(connection, MIRROR), rows)
-
-
-def _view_contents(view: PlacementView) -> _ViewContents:
-    return _ViewContents(
-        [
-            _SavedProvider(
-                provider.uuid,
-                provider.name,
-                provider.generation,
-                provider.parent_uuid,
-                provider.inventory,
-                frozenset(provider.traits),
-                frozenset(provider.aggregates),
-            )
-            for provider in view.tree.providers()
-        ],
-        view.read_at,
-        view.sharing_read_at,
-        view.sharing_aggregates,
-        view.consumers,
-        view.consumers_at,
-        view.unknown_since,
-    )
 
 
 # --- capabilities of servers ----------------------------------------------------------------------
@@ -184,17 +127,7 @@ def save_capabilities(connection: Connection, capabilities: ServerCapabilities) 
 # --- ownership journals ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _JournalContents:
-    """The contents of a journal as one text."""
-
-    providers: dict[ProviderUuid, Ownership] = field(default_factory=dict)
-    adopted: bool = False
-    held: dict[ProviderUuid, frozenset[str]] = field(default_factory=dict)
-    names: list[Name] = field(default_factory=list)
-
-
-_JOURNAL = Decoder(_JournalContents)
+_JOURNAL = Decoder(Journal)
 
 
 def load_journal(connection: Connection, root: ProviderUuid) -> Journal:
@@ -205,9 +138,7 @@ def load_journal(connection: Connection, root: ProviderUuid) -> Journal:
     row = connection.execute(select(JOURNAL).where(JOURNAL.c.root == root)).one_or_none()
     if row is None:
         return Journal()
-    found = _JOURNAL.decode(row.contents)
-    names = frozenset(found.names)
-    return Journal(found.providers, found.adopted, found.held, row.version, names)
+    return replace(_JOURNAL.decode(row.contents), version=row.version)
 
 
 _UPDATE_JOURNAL = update(JOURNAL).where(
@@ -222,13 +153,10 @@ def save_journals(connection: Connection, journals: Iterable[tuple[ProviderUuid,
     """
     new, old = list[dict[str, Any]](), list[dict[str, Any]]()
     for root, journal in journals:
-        contents = _JournalContents(
-            dict(journal.providers), journal.adopted, dict(journal.held), sorted(journal.names)
-        )
         row = {
             "version": journal.version + 1,
             "empty": not (journal.providers or journal.held),
-            "contents": _ENCODER.encode(contents).decode(),
+            "contents": _ENCODER.encode(journal).decode(),
         }
         if journal.version == 0:
             new.append({"root": root, **row})

@@ -137,6 +137,14 @@ DEVICES_HERE = DEVICES.all.where(DEVICE.c.node == NODE).order_by(DEVICE.c.addres
 UNITS_HERE = UNITS.all.where(UNIT.c.node == NODE).order_by(
     UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier
 )
+OF_NODE: Sequence[tuple[RecordTable[Any], Select[Any]]] = (
+    (CLAIMS, CLAIMS_HERE),
+    (INSTANCES, INSTANCES_HERE),
+    (MIGRATIONS, MIGRATIONS_HERE),
+    (DEVICES, DEVICES_HERE),
+    (UNITS, UNITS_HERE),
+)
+"""All records of a node beside its own, in the order of the fields of NodeRecords."""
 
 # --- one by one, and what belongs to it -----------------------------------------------------------
 
@@ -254,22 +262,10 @@ class RecordReader:
         own = self.node(node)
         if own is None:
             return None
-        here = {"node": node}
-        claims = self._read(CLAIMS, CLAIMS_HERE, here)
-        instances = self._read(INSTANCES, INSTANCES_HERE, here)
-        migrations = self._read(MIGRATIONS, MIGRATIONS_HERE, here)
-        devices = self._read(DEVICES, DEVICES_HERE, here)
-        units = self._read(UNITS, UNITS_HERE, here)
-        found = (claims, instances, migrations, devices, units)
-        return NodeRecords(
-            own,
-            claims.records,
-            instances.records,
-            migrations.records,
-            devices.records,
-            units.records,
-            tuple(record for batch in found for record in batch.damaged),
-        )
+        found = [self._read(table, here, {"node": node}) for table, here in OF_NODE]
+        damaged = tuple(record for batch in found for record in batch.damaged)
+        records = NodeRecords(own, *(batch.records for batch in found))
+        return replace(records, damaged=damaged)
 
     def node(self, uuid: ProviderUuid) -> ComputeNode | None:
         """Return one node, deleted or not."""
@@ -393,10 +389,8 @@ class RecordReader:
 
         An instance counts as unreadable if one of its migrations is.
         """
-        instances, migrations = (
-            self._some(INSTANCES, SOME_INSTANCES, uuids),
-            self._some(MIGRATIONS, SOME_MIGRATIONS, uuids),
-        )
+        instances = self._some(INSTANCES, SOME_INSTANCES, uuids)
+        migrations = self._some(MIGRATIONS, SOME_MIGRATIONS, uuids)
         damaged = [record.key for record in migrations.damaged]
         unreadable = {*damaged, *(record.key for record in instances.damaged)}
         for some in _chunks(damaged):

@@ -156,7 +156,7 @@ JOURNAL = Table(
 # --- the schema's number --------------------------------------------------------------------------
 
 # A store with another number is refused, whichever is greater.
-VERSION = "0017"
+VERSION = "0018"
 # Written in the header of every SQLite file of the agent ("cnag"), so that a foreign file is
 # never taken for a store.
 APPLICATION_ID = 0x636E6167

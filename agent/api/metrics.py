@@ -24,9 +24,9 @@ from prometheus_client.registry import Collector
 from agent.api.service import LastAudit, Service
 from agent.driver.worker import Outcome
 from agent.errors import AgentError
-from agent.model.claim import Purpose
 from agent.model.finding import WELL, DriftKind
 from agent.model.finding import NodeState as AuditState
+from agent.model.node_records import Purpose
 from agent.model.report import METHODS, STEPS, Report
 from agent.monitors import Measurement
 from agent.tracker.node_state import NodeState

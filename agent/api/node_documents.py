@@ -9,14 +9,12 @@ from operator import attrgetter
 from typing import Any
 
 from agent.errors import AgentError
-from agent.model.claim import ENDED, Claim
-from agent.model.devices import DeviceRecord
+from agent.model.devices import DeviceRecord, MdevSource, UnitRecord
 from agent.model.facts import CpuFacts
-from agent.model.host_units import MdevSource, UnitRecord
 from agent.model.instance import Instance, PlacedCell, TaskState
 from agent.model.mirror import Consumers
 from agent.model.names import printable
-from agent.model.node_records import ComputeNode
+from agent.model.node_records import ENDED, Claim, ComputeNode
 from agent.numa.host import HostCell
 from agent.pci.choice import free_devices
 from agent.tracker.domains import GuestImport, ObservedGuest

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from agent.api.body import END
-from agent.model.claim import Migration, MigrationStatus, MigrationType
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Flavor, Instance, PciPolicy, TaskState, VmState
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of
+from agent.model.node_records import Migration, MigrationStatus, MigrationType
 from agent.numa.fit import Networks
 from agent.numa.pair import CellLimits
 from agent.tracker.errors import InvalidDevices

@@ -11,8 +11,8 @@ from agent.api.node_documents import (
     JsonObject,
     claim_document,
 )
-from agent.model.claim import Claim, Purpose
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.node_records import Claim, Purpose
 from agent.model.report import NodeReport
 from agent.monitors import Measurement
 from agent.placement.client import PlacementClient

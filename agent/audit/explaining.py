@@ -26,7 +26,7 @@ from agent.explain.host_answer import CorrectionSets, host_answer, smallest_sets
 from agent.explain.reasons import Reason, reason_of, unsatisfiable
 from agent.explain.scheduler_query import SchedulerQuery
 from agent.model.names import ProviderUuid
-from agent.model.provider import SHARING_TRAIT
+from agent.model.provider_tree import SHARING_TRAIT
 from agent.placement.allocations.candidates import Candidates
 from agent.placement.allocations.checks import CandidatesFailed
 from agent.placement.client import PlacementClient

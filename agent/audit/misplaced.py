@@ -9,11 +9,11 @@ from typing import Any, Self
 import os_resource_classes as orc
 
 from agent.explain.explanation import GuestHere, known_guest
-from agent.model.claim import Claim
 from agent.model.facts import Domain
 from agent.model.finding import Drift
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, name_first
+from agent.model.node_records import Claim
 from agent.model.provider_tree import ProviderTree
 from agent.tracker import nova_commands
 from agent.tracker.errors import InvalidTrackerRequest

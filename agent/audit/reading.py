@@ -44,8 +44,7 @@ from agent.model.inventory import Allocation, capacity
 from agent.model.mirror import REPARENT
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.operation import ProviderRef
-from agent.model.provider import Provider, ProviderExists
-from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree, Provider, ProviderExists, ProviderTree
 from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient

@@ -25,8 +25,7 @@ from agent.errors import (
     ReshapeFailed,
     ReshapeNeeded,
 )
-from agent.model.devices import PciDevice
-from agent.model.host_units import MdevParent
+from agent.model.devices import MdevParent, PciDevice
 from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree

@@ -39,7 +39,7 @@ from agent.explain.reasons import (
 )
 from agent.explain.scheduler_query import scheduler_query
 from agent.model.names import AGENT_MARK, ConsumerUuid, ProviderUuid, name_first
-from agent.model.provider import Provider
+from agent.model.provider_tree import Provider
 from agent.placement.allocations.candidates import (
     AllocationRequest,
     CandidateQuery,

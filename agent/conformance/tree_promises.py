@@ -15,10 +15,11 @@ from agent.errors import AgentError
 from agent.model.facts import HostFacts
 from agent.model.inventory import completed, problems
 from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, printable
-from agent.model.provider import SHARING_TRAIT, Provider
 from agent.model.provider_tree import (
+    SHARING_TRAIT,
     DesiredTree,
     PresentTree,
+    Provider,
     ProviderTree,
     TargetTree,
     compare_trees,

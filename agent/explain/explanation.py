@@ -19,8 +19,7 @@ from agent.model.facts import Domain
 from agent.model.finding import Problem
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first
-from agent.model.provider import SHARING_TRAIT
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
 from agent.model.topology import format_cpu_list
 from agent.pci.device_request import (
     EXTRA_SPEC,

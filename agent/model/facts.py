@@ -8,8 +8,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Generic, Literal, Self, TypeVar
 
-from agent.model.devices import PciAddress, PciDevice
-from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
+from agent.model.devices import AssignableUnit, EncryptionFacts, MdevParent, PciAddress, PciDevice
 from agent.model.instance import Flavor, PlacedCell
 from agent.model.names import ConsumerUuid, name_first
 from agent.model.topology import Topology

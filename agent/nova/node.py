@@ -11,8 +11,7 @@ from agent.model.inventory import Allocation, Resources
 from agent.model.mirror import Held, Journal, Ownership, join_held
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import DeleteProvider, Reshape, SetInventory
-from agent.model.provider import Provider
-from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
+from agent.model.provider_tree import PresentTree, Provider, ProviderTree, TargetTree
 from agent.nova.ownership import as_written, is_device, next_journal, novas_classes, of_others
 from agent.placement import clock
 from agent.placement.answers import HeldByConsumer

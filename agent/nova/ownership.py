@@ -10,8 +10,7 @@ import os_traits
 from agent.model.inventory import changed, completed
 from agent.model.mirror import Held, Journal, Ownership
 from agent.model.names import ProviderUuid
-from agent.model.provider import Provider
-from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
+from agent.model.provider_tree import PresentTree, Provider, ProviderTree, TargetTree
 from agent.placement.ownership import NODES_OWN
 
 

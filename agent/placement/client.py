@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from agent.model.inventory import Allocation, Inventories, Resources
 from agent.model.mirror import REPARENT
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, normal_uuid
-from agent.model.provider import SHARING_TRAIT
+from agent.model.provider_tree import SHARING_TRAIT
 from agent.placement import clock
 from agent.placement.answers import (
     AggregatesBody,

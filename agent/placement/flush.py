@@ -43,7 +43,7 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.model.provider import Provider
+from agent.model.provider_tree import Provider
 from agent.model.report import Outcome
 from agent.placement import sending
 from agent.placement.client import NameKind, PlacementClient

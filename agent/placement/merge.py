@@ -22,8 +22,7 @@ from agent.model.names import (
     name_first,
     printable,
 )
-from agent.model.provider import Provider
-from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
+from agent.model.provider_tree import PresentTree, Provider, ProviderTree, TargetTree
 from agent.placement.merge_inventory import (
     ADOPT,
     InventoryMerge,

@@ -10,7 +10,7 @@ from agent.model.finding import Drift
 from agent.model.inventory import Inventories, Record, Resources, completed, problems, without_empty
 from agent.model.mirror import Ownership
 from agent.model.names import MOST_NAMED, ConsumerUuid, ProviderUuid, name_first, printable
-from agent.model.provider import Provider
+from agent.model.provider_tree import Provider
 from agent.placement.ownership import NODES_OWN, MergeInputs, foreign_inventory
 
 ADOPT = "take the tree over: agent --once --adopt"

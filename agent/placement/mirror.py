@@ -11,8 +11,7 @@ from math import ceil
 from agent.errors import GenerationConflict, InvalidTree, PlacementRefused
 from agent.model.mirror import Journal, Ownership, PlacementView
 from agent.model.names import MOST_NAMED, ProviderUuid, name_first, printable
-from agent.model.provider import Provider, ProviderExists
-from agent.model.provider_tree import PresentTree, ProviderTree
+from agent.model.provider_tree import PresentTree, Provider, ProviderExists, ProviderTree
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 

@@ -25,8 +25,7 @@ from agent.model.names import (
     follows_name,
     is_custom,
 )
-from agent.model.provider import Provider
-from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, ProviderTree
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, Provider, ProviderTree
 
 # The standard classes that are the node's own in its tree, written by nova or by the agent; other
 # services write their own classes on providers of the tree.

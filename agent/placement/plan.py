@@ -25,9 +25,9 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.model.provider import Provider
 from agent.model.provider_tree import (
     PresentTree,
+    Provider,
     ProviderTree,
     TargetTree,
     TreeDifference,

@@ -24,8 +24,7 @@ from agent.errors import (
 from agent.model.inventory import Allocation, Holdings, Inventories, capacity, changed
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, number_of, printable
 from agent.model.operation import Reshape, SetInventory
-from agent.model.provider import Provider
-from agent.model.provider_tree import PresentTree, ProviderTree, TargetTree
+from agent.model.provider_tree import PresentTree, Provider, ProviderTree, TargetTree
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.sending import Attempt, not_done

@@ -34,7 +34,7 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.model.provider import Provider
+from agent.model.provider_tree import Provider
 from agent.model.report import Outcome
 from agent.placement.allocations.records import holds, write
 from agent.placement.answers import Row

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agent.model.finding import Drift
 from agent.model.inventory import completed, without_empty
 from agent.model.names import ProviderUuid
-from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import METHODS, STEPS, NodeReport, Outcome, Report
 from agent.render.document import error_rows, replace_uuids
 

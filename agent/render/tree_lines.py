@@ -10,7 +10,7 @@ from textwrap import wrap
 
 from agent.model.inventory import Record, completed, without_empty
 from agent.model.names import ProviderUuid, number_of, printable
-from agent.model.provider import Provider
+from agent.model.provider_tree import Provider
 from agent.render.document import command_line
 from agent.render.json_report import HasTree, StoredTree, counted_amounts, own_providers
 from agent.render.look import (

@@ -14,8 +14,7 @@ from sqlalchemy.dialects import sqlite
 from agent.errors import RecordConflict
 from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, name_first
-from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import Provider, ProviderTree
 from agent.store.tables import (
     CAPABILITIES,
     COMPUTE_NODE,

@@ -24,12 +24,17 @@ from sqlalchemy import (
     union,
 )
 
-from agent.model.claim import Claim, Migration
-from agent.model.devices import DeviceRecord
-from agent.model.host_units import UnitRecord
+from agent.model.devices import DeviceRecord, UnitRecord
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordedConsumers
+from agent.model.node_records import (
+    Claim,
+    ComputeNode,
+    Lease,
+    Migration,
+    NodeRecords,
+    RecordedConsumers,
+)
 from agent.store.engines import Location
 from agent.store.record_table import Record, RecordBatch, RecordTable
 from agent.store.store_errors import damaged_record

@@ -23,9 +23,8 @@ from sqlalchemy import (
     update,
 )
 
-from agent.model.claim import ENDED
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import ENDED, RecordChanges
 from agent.store import reading
 from agent.store.reading import Clock, RecordReader, later
 from agent.store.store import Store

@@ -29,12 +29,10 @@ from sqlalchemy import (
 )
 
 from agent.errors import StoreError
-from agent.model.claim import ENDED, Claim, Migration
-from agent.model.devices import DeviceRecord
-from agent.model.host_units import UnitRecord
+from agent.model.devices import DeviceRecord, UnitRecord
 from agent.model.instance import Instance
 from agent.model.mirror import ServerCapabilities
-from agent.model.node_records import ComputeNode, Lease
+from agent.model.node_records import ENDED, Claim, ComputeNode, Lease, Migration
 from agent.store.engines import BUSY_SECONDS, Location, writer
 from agent.store.record_table import METADATA, UUID, Mapper, RecordTable, quote
 from agent.store.store_errors import damaged_store, other_schema

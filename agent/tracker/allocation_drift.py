@@ -10,12 +10,12 @@ from typing import Self
 
 import os_resource_classes as orc
 
-from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain, HostFacts
 from agent.model.finding import Drift
 from agent.model.instance import Flavor
 from agent.model.inventory import Holdings, Resources
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.node_records import Claim, Migration
 from agent.model.provider_tree import ProviderTree
 from agent.tracker import nova_commands
 from agent.tracker.allocations import AllocationShare, amounts_text

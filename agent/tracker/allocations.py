@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agent.model.claim import Migration, MigrationStatus
 from agent.model.finding import Drift
 from agent.model.instance import Instance
 from agent.model.inventory import Allocation, Resources
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
+from agent.model.node_records import Migration, MigrationStatus
 from agent.model.operation import AllocationOperation, DeleteAllocations, SetAllocations
 from agent.tracker import nova_commands
 from agent.tracker.stored_state import TreeConsumers

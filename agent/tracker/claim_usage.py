@@ -8,15 +8,12 @@ from dataclasses import replace
 
 import os_resource_classes as orc
 
-from agent.model.claim import Claim, Migration
-from agent.model.devices import DeviceRecord, PciAddress
+from agent.model.devices import DeviceRecord, MdevParent, MdevSource, PciAddress
 from agent.model.facts import HostFacts
-from agent.model.host_units import MdevParent, MdevSource
 from agent.model.instance import Instance, PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.model.node_records import RecordChanges
-from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.node_records import Claim, Migration, RecordChanges
+from agent.model.provider_tree import Provider, ProviderTree
 from agent.numa.host import HostCell, Pages
 from agent.tracker.errors import UnknownDevice, WrongState
 from agent.tracker.node_state import NodeState

@@ -5,12 +5,11 @@ records of the target.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.model.claim import Claim
 from agent.model.devices import DeviceRecord, DeviceRequest, DeviceState
 from agent.model.facts import Domain
 from agent.model.instance import BUILT, Instance, PciPolicy
 from agent.model.names import printable
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, RecordChanges
 from agent.tracker.errors import (
     ClaimIdTaken,
     ClaimReleased,

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from agent.model.claim import Claim, Migration
 from agent.model.facts import Domain, DomainState
 from agent.model.finding import Drift
 from agent.model.instance import BUILT, Instance, PlacedCell, TaskState
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
-from agent.model.node_records import RecordChanges, RecordedConsumers
+from agent.model.node_records import Claim, Migration, RecordChanges, RecordedConsumers
 from agent.tracker import nova_commands
 from agent.tracker.node_drift import offline_cpus, overcommitted, overdrawn_pages, recorded_anew
 from agent.tracker.node_state import NodeState, NodeView

@@ -7,10 +7,9 @@ hosts have stores of their own, the caller says what only the other host has on 
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 
-from agent.model.claim import Claim, Migration
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, Migration, RecordChanges
 from agent.tracker.claims import (
     check_ready,
     claim_made_by,

@@ -13,9 +13,15 @@ steps of the move are found.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.model.claim import GIVEN_UP, Claim, Half, Migration, MigrationStatus
 from agent.model.instance import Instance
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import (
+    GIVEN_UP,
+    Claim,
+    Half,
+    Migration,
+    MigrationStatus,
+    RecordChanges,
+)
 from agent.tracker.claims import existing_claim
 from agent.tracker.errors import UnknownClaim, WrongState
 from agent.tracker.stored_state import PlannedChange, StoredState, is_departure

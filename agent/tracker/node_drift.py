@@ -10,15 +10,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from agent.errors import ConfigError
-from agent.model.claim import Claim
-from agent.model.devices import DeviceRecord, PciDevice
+from agent.model.devices import DeviceRecord, PciDevice, UnitRecord
 from agent.model.facts import Domain, HostFacts
 from agent.model.finding import Drift
-from agent.model.host_units import UnitRecord
 from agent.model.instance import Amounts, PlacedCell
 from agent.model.inventory import capacity
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
-from agent.model.node_records import ComputeNode, RecordChanges
+from agent.model.node_records import Claim, ComputeNode, RecordChanges
 from agent.model.topology import Topology, format_cpu_list
 from agent.numa.host import HostCell
 from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus

@@ -10,8 +10,8 @@ from typing import Self
 import os_resource_classes as orc
 
 from agent.errors import ConfigError
+from agent.model.devices import MdevSource
 from agent.model.facts import CpuFacts, Domain, HostFacts
-from agent.model.host_units import MdevSource
 from agent.model.instance import NOTHING, Amounts
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import ComputeNode, Lease, RecordChanges

@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Self, TypeVar
 
-from agent.model.claim import Claim, Migration
-from agent.model.devices import DeviceRecord
+from agent.model.devices import DeviceRecord, UnitRecord
 from agent.model.finding import Drift
-from agent.model.host_units import UnitRecord
 from agent.model.instance import NOTHING, Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.model.node_records import ComputeNode, NodeRecords, RecordChanges
+from agent.model.node_records import Claim, ComputeNode, Migration, NodeRecords, RecordChanges
 from agent.model.report import Usage
 from agent.numa.host import CellUsageError, HostCell, count_guests, is_displaced
 from agent.tracker.errors import NodeNotReady

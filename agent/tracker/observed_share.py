@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.model.claim import Claim
 from agent.model.facts import Domain
 from agent.model.finding import Drift
 from agent.model.inventory import Allocation, Holdings, Resources
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first
+from agent.model.node_records import Claim
 from agent.model.provider_tree import ProviderTree
 from agent.tracker import nova_commands
 from agent.tracker.allocation_drift import (

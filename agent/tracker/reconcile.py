@@ -6,14 +6,12 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, 
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from agent.model.claim import Claim, Migration
-from agent.model.devices import DeviceRecord
+from agent.model.devices import DeviceRecord, UnitRecord
 from agent.model.facts import Domain
 from agent.model.finding import Drift
-from agent.model.host_units import UnitRecord
 from agent.model.instance import Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import NodeRecords, RecordChanges
+from agent.model.node_records import Claim, Migration, NodeRecords, RecordChanges
 from agent.model.topology import Topology
 from agent.tracker import domains
 from agent.tracker.domains import Owners

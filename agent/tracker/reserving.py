@@ -10,9 +10,8 @@ from operator import attrgetter
 import os_resource_classes as orc
 
 from agent.errors import AgentError, Undecided
-from agent.model.devices import DeviceRecord, DeviceRequest
+from agent.model.devices import DeviceRecord, DeviceRequest, MdevShare, MdevSource, UnitRecord
 from agent.model.facts import Domain
-from agent.model.host_units import MdevShare, MdevSource, UnitRecord
 from agent.model.instance import Amounts, Flavor, Guest, Instance, PciPolicy, PlacedCell
 from agent.model.names import name_first, number_of, printable
 from agent.numa.fit import NoFit, cells_named, fit

@@ -11,12 +11,10 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Literal
 
-from agent.model.claim import Claim, Migration, MigrationType
-from agent.model.devices import DeviceRecord, DeviceRequest
-from agent.model.host_units import UnitRecord
+from agent.model.devices import DeviceRecord, DeviceRequest, UnitRecord
 from agent.model.instance import Flavor, Instance, TaskState, VmState
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, Migration, MigrationType, RecordChanges
 from agent.numa.fit import NO_NETWORKS, Networks
 from agent.numa.pair import CellLimits
 

@@ -8,11 +8,10 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from agent.model.claim import Migration
 from agent.model.devices import DeviceState
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Migration, RecordChanges
 from agent.numa.request import overlooked
 from agent.store.reading import RecordReader
 from agent.store.records import Records

@@ -9,9 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from agent.errors import AgentError, ConfigError, ConfigErrors, RecordConflict, StoreError
-from agent.model.devices import DeviceRecord, PciDevice
+from agent.model.devices import DeviceRecord, PciDevice, UnitRecord
 from agent.model.facts import HostFacts
-from agent.model.host_units import UnitRecord
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import ComputeNode, Lease, NodeRecords, RecordChanges
 from agent.model.provider_tree import ProviderTree

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from agent.model.claim import Claim, Migration, MigrationStatus, MigrationType
 from agent.model.devices import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.names import ProviderUuid, printable
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, Migration, MigrationStatus, MigrationType, RecordChanges
 from agent.numa.host_policy import RebuildRefused, check_rebuild
 from agent.tracker.errors import (
     GuestsUnknown,

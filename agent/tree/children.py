@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 import os_resource_classes as orc
 import os_traits
 
+from agent.model.devices import AssignableUnit, EncryptionFacts, MdevParent, Technique
 from agent.model.facts import HostFacts
-from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent, Technique
 from agent.model.inventory import Record
 from agent.model.mirror import Consumers
 from agent.model.names import ProviderUuid
-from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import Provider, ProviderTree
 from agent.tree.node_trees import (
     NodeTrees,
     cell_or_root,

@@ -14,12 +14,11 @@ import os_resource_classes as orc
 import os_traits
 
 from agent.driver.interface import Allocations
-from agent.model.host_units import EncryptionFacts
+from agent.model.devices import EncryptionFacts
 from agent.model.inventory import differs
 from agent.model.mirror import Configured, Journal, Ownership
 from agent.model.names import AGENT_MARK, ProviderUuid, custom_token
-from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import Provider, ProviderTree
 from agent.placement.ownership import MergeInputs
 from agent.provider_config.applying import Addition, Applied, ProviderConfig, apply
 from agent.tree.children import (

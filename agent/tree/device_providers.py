@@ -14,8 +14,7 @@ from agent.model.devices import PciAddress
 from agent.model.finding import Drift
 from agent.model.mirror import Consumers, Journal
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, name_first, printable
-from agent.model.provider import Provider
-from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, Provider
 from agent.pci.device_spec import OPTION
 from agent.pci.settings import Matched
 from agent.placement.merge_inventory import Use, uses_of

@@ -7,8 +7,7 @@ from agent.model.finding import Drift
 from agent.model.inventory import Record
 from agent.model.mirror import REPARENT, Journal, Ownership
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
-from agent.model.provider import Provider
-from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
+from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, Provider
 from agent.tree.device_providers import CardProvider, DeviceProviders
 from agent.tree.node_trees import cell_or_root, ensure_child, last_parent, shares_provider
 from agent.tree.reported_cards import MARKER, Withheld, device_providers

@@ -18,8 +18,7 @@ from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.inventory import Inventories, Record
 from agent.model.names import ProviderUuid, child_role, child_uuid, printable
-from agent.model.provider import Provider
-from agent.model.provider_tree import DesiredTree, PresentTree, ProviderTree
+from agent.model.provider_tree import DesiredTree, PresentTree, Provider, ProviderTree
 from agent.model.topology import Cell
 from agent.tree.policy import Policy
 

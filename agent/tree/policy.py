@@ -17,8 +17,7 @@ from oslo_config import cfg
 from agent.conf import default, devices
 from agent.conf.default import is_novas
 from agent.errors import ConfigError, ConfigErrors, gathering
-from agent.model.devices import PciAddress
-from agent.model.host_units import PCI, EncryptionFacts, MdevParent, Technique, parent_name
+from agent.model.devices import PCI, EncryptionFacts, MdevParent, PciAddress, Technique, parent_name
 from agent.model.inventory import MAX_RATIO
 from agent.model.names import is_custom, is_token, name_first, printable
 from agent.model.topology import format_cpu_list

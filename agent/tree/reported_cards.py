@@ -10,8 +10,7 @@ import os_traits
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress, PciDevice
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import Provider, ProviderTree
 from agent.pci.device_spec import OPTION, DeviceSpec
 from agent.pci.settings import VIRTUAL, Matched
 from agent.tree.policy import MdevPolicy

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.errors import ConfigError
-from agent.model.devices import PciAddress, PciDevice
-from agent.model.host_units import PCI, Mdev, MdevParent, parent_name
+from agent.model.devices import PCI, Mdev, MdevParent, PciAddress, PciDevice, parent_name
 from agent.model.names import ConsumerUuid, normal_uuid, number_of
 from agent.model.topology import Cell, PagePool, Topology, format_cpu_list, parse_cpu_list
 from agent.yaml_files import Document, Where, shown

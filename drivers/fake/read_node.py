@@ -6,9 +6,8 @@ from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from agent.model.devices import PciAddress
+from agent.model.devices import AssignableUnit, EncryptionFacts, MdevParent, PciAddress
 from agent.model.facts import CpuFacts, Domain, Origin
-from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
 from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.inventory import Record, problems
 from agent.model.names import MAX_PROVIDER_NAME, ConsumerUuid, normal_uuid

@@ -14,8 +14,7 @@ from oslo_config import cfg
 
 from agent.driver.interface import HostContext, kernel_warnings, read_total_gib
 from agent.errors import ConfigError, DriverError, NotReady
-from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
-from agent.model.host_units import (
+from agent.model.devices import (
     CAPACITIES,
     SWITCHES,
     EncryptionFacts,
@@ -26,6 +25,7 @@ from agent.model.host_units import (
     parent_name,
     parse_capacities,
 )
+from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
 from agent.model.names import is_uuid, printable
 from drivers.host import cpu, pci
 from drivers.host.sysfs import Sysfs, read_entries

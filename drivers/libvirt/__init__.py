@@ -11,8 +11,8 @@ from oslo_config import cfg
 from agent.driver.interface import HostContext, kernel_warnings
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady, gathering
+from agent.model.devices import AssignableUnit
 from agent.model.facts import HostFacts, Section
-from agent.model.host_units import AssignableUnit
 from agent.model.names import is_unnamed, printable
 from agent.model.topology import Topology
 from drivers.libvirt.binding import Events, binding

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import DriverError
-from agent.model.devices import PciAddress
+from agent.model.devices import AssignableUnit, PciAddress
 from agent.model.facts import Domain, Origin
-from agent.model.host_units import AssignableUnit
 from agent.model.instance import (
     LONGEST_NAME,
     LONGEST_SPEC,

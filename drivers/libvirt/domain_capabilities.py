@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from agent.errors import DriverError
+from agent.model.devices import EncryptionFacts, Technique, contexts, is_on, parse_capacities
 from agent.model.facts import PartialRead
-from agent.model.host_units import EncryptionFacts, Technique, contexts, is_on, parse_capacities
 from drivers.libvirt.raw_capabilities import KernelAnswer
 from drivers.libvirt.xml import Element, fault, natural, parse, text_of
 

@@ -15,8 +15,8 @@ from typing import TypeVar
 import os_traits
 
 from agent.errors import DriverError
+from agent.model.devices import AssignableUnit
 from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
-from agent.model.host_units import AssignableUnit
 from agent.model.topology import Cell, Topology
 from drivers.libvirt.capabilities import Capabilities, add_sleeping_cpus, read_capabilities
 from drivers.libvirt.domain import function_aliases, read_domains

@@ -16,8 +16,7 @@ import psutil
 
 from agent.driver.interface import GIB, read_total_gib
 from agent.errors import ConfigError, ConfigErrors, DriverError
-from agent.model.devices import Port
-from agent.model.host_units import CAPACITIES, SWITCHES, AssignableUnit
+from agent.model.devices import CAPACITIES, SWITCHES, AssignableUnit, Port
 from agent.model.names import printable
 from drivers.libvirt.raw_capabilities import KernelAnswer, KernelCpus
 from drivers.libvirt.settings import DiskSettings

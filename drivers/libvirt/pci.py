@@ -9,9 +9,8 @@ from functools import partial
 from pathlib import PurePosixPath
 
 from agent.errors import DriverError
-from agent.model.devices import PciAddress, PciDevice, Port, own_ports
+from agent.model.devices import PCI, Mdev, MdevParent, PciAddress, PciDevice, Port, own_ports
 from agent.model.facts import PartialRead
-from agent.model.host_units import PCI, Mdev, MdevParent
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
 from drivers.libvirt.raw_capabilities import NodeDevice, NodeDeviceList
 from drivers.libvirt.xml import (

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
 from agent.errors import DriverError
-from agent.model.devices import Port
+from agent.model.devices import Port, Technique
 from agent.model.facts import DomainState, Section
-from agent.model.host_units import Technique
 from drivers.libvirt.capabilities import WHAT
 from drivers.libvirt.settings import LibvirtSettings
 from drivers.libvirt.xml import Element, child, fault, parse, text_of

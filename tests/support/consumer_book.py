@@ -11,10 +11,9 @@ from typing import Any
 
 from sqlalchemy import delete
 
-from agent.model.claim import Claim, Half, Migration
 from agent.model.instance import Amounts, Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, Half, Migration, RecordChanges
 from agent.placement import clock
 from agent.store.records import Records, Transaction
 from agent.store.store import open_store

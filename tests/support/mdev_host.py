@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from agent.model.devices import EncryptionFacts, Mdev, MdevParent
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.host_units import EncryptionFacts, Mdev, MdevParent
 from agent.model.names import ConsumerUuid
 from agent.model.topology import Cell, Topology
 from tests.support.agent import NAME

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 from agent.api.client import ApiClient, ApiProblem, ApiUnreachable, MoveStep
-from agent.model.claim import MigrationType
 from agent.model.instance import Flavor
+from agent.model.node_records import MigrationType
 from tests.support.compute_host import GPU, PATIENCE, UNITS, VF, ComputeHost
 from tests.support.placement import PROJECT, USER, OtherClient, Placement, observer_session
 from tests.support.tracking import F1, F2, F3, FM, FN, FN4

@@ -18,9 +18,9 @@ from agent.api.client import ApiAnswer, ApiClient, ApiProblem, ApiUnreachable
 from agent.api.metrics import Metrics
 from agent.api.service import RecordViews
 from agent.errors import AgentError, StoreError
+from agent.model.devices import AssignableUnit
 from agent.model.facts import CpuFacts, Domain, HostFacts
 from agent.model.finding import Problem
-from agent.model.host_units import AssignableUnit
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import NodeReport
 from agent.model.topology import Cell, Topology

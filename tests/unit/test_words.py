@@ -8,11 +8,11 @@ import yaml
 
 from agent.driver.worker import Outcome as CallOutcome
 from agent.errors import StandingBy
-from agent.model.claim import ClaimState
 from agent.model.devices import DeviceState
 from agent.model.facts import DomainState
 from agent.model.finding import WELL, AgentState, NodeState, Problem
 from agent.model.names import number_of
+from agent.model.node_records import ClaimState
 from agent.model.report import OperationStatus
 from agent.render.look import STATE_STYLES
 from agent.service.background import agent_state, summary

@@ -25,10 +25,10 @@ from agent.cli.daemon_client import (
 from agent.cli.output import answer
 from agent.cli.request_file import request_in
 from agent.errors import ConfigError
-from agent.model.claim import ENDED
 from agent.model.devices import PciAddress
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
+from agent.model.node_records import ENDED
 from agent.render.document import Document
 from agent.render.look import Look, Text, escape_text, look_of
 from agent.render.records import claim_lines, migration_lines, move_lines, render_guests

@@ -19,8 +19,8 @@ from agent.cli.command import Commands, Options
 from agent.cli.daemon_client import Page, from_daemon, read_pages, select_nodes
 from agent.cli.output import answer
 from agent.errors import ConfigError, StoreError
-from agent.model.claim import ENDED
 from agent.model.names import choose_nodes, name_first, number_of, printable
+from agent.model.node_records import ENDED
 from agent.model.report import NodeReport, Report
 from agent.render.document import Document, error_rows
 from agent.render.json_report import node_document, tree_document

@@ -15,8 +15,7 @@ from agent.cli.output import write, write_document
 from agent.errors import StoreError
 from agent.model.inventory import capacity
 from agent.model.names import choose_nodes, name_first
-from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import Provider, ProviderTree
 from agent.render.document import Document
 from agent.render.json_report import StoredTree, tree_document
 from agent.render.look import look_of

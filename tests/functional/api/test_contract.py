@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Migration
 from agent.model.instance import Flavor, Instance
+from agent.model.node_records import Migration
 from agent.numa.host import NetworkAffinity
 from agent.numa.host_policy import HostPolicy
 from agent.tracker.stored_state import InstanceClaim, MoveClaim, digest

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent.api.service import RecordViews
+from agent.model.devices import MdevParent
 from agent.model.facts import HostFacts
-from agent.model.host_units import MdevParent
 from agent.tree.policy import MdevPolicy, MdevType, Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.local_api import ApiHere, api_here

@@ -9,7 +9,7 @@ from falcon.routing import map_http_methods
 from agent.api.application import routes
 from agent.api.openapi import read, with_requests
 from agent.api.operations import OPERATIONS
-from agent.model import claim, devices, instance, report
+from agent.model import devices, instance, node_records, report
 
 SCHEMAS = read()["components"]["schemas"]
 
@@ -62,8 +62,8 @@ def test_every_schema_is_used():
     ("name", "literal"),
     [
         ("VmState", instance.VmState),
-        ("MigrationType", claim.MigrationType),
-        ("MigrationStatus", claim.MigrationStatus),
+        ("MigrationType", node_records.MigrationType),
+        ("MigrationStatus", node_records.MigrationStatus),
         ("NodeState", report.NodeState),
     ],
 )
@@ -78,9 +78,9 @@ def test_a_task_state_may_be_none_too():
 @pytest.mark.parametrize(
     ("schema", "field", "literal"),
     [
-        ("Claim", "purpose", claim.Purpose),
-        ("Claim", "half", claim.Half),
-        ("Claim", "state", claim.ClaimState),
+        ("Claim", "purpose", node_records.Purpose),
+        ("Claim", "half", node_records.Half),
+        ("Claim", "state", node_records.ClaimState),
         ("Device", "type", devices.DeviceType),
         ("Device", "state", devices.DeviceState),
         ("Operation", "status", report.OperationStatus),

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Migration
 from agent.model.devices import DeviceRequest
 from agent.model.instance import TaskState
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.node_records import Migration
 from agent.model.operation import Reshape
 from agent.model.report import NodeReport
 from agent.tracker.moves import confirm, finish

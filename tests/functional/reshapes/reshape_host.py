@@ -10,12 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent.model.claim import Claim
-from agent.model.devices import DeviceRequest, PciDevice
+from agent.model.devices import DeviceRequest, EncryptionFacts, PciDevice
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.host_units import EncryptionFacts
 from agent.model.instance import Flavor, PlacedCell
 from agent.model.names import ProviderUuid
+from agent.model.node_records import Claim
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.settings import PciSettings

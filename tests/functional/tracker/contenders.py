@@ -10,9 +10,8 @@ from multiprocessing.synchronize import Barrier, Lock
 from pathlib import Path
 
 from agent.errors import AgentError
-from agent.model.devices import DeviceRequest
+from agent.model.devices import AssignableUnit, DeviceRequest
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.host_units import AssignableUnit
 from agent.model.instance import Flavor
 from agent.numa.host_policy import HostPolicy
 from agent.store.store import open_store

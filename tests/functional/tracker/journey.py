@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from agent.model.claim import Migration, MigrationStatus, MigrationType
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Migration, MigrationStatus, MigrationType, RecordChanges
 from agent.tracker.moves import confirm, drop_half, finish, revert
 from agent.tracker.stored_state import DeviceClaim
 from tests.support.tracking import Host, World, guest, uuid_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.host_units import AssignableUnit
+from agent.model.devices import AssignableUnit
 from agent.model.names import child_uuid
 from tests.support.tracking import F1, FM, PMEM, Host, World, guest, pmem_of, refused
 

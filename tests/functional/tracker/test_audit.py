@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.claim import MigrationType
 from agent.model.facts import Domain
 from agent.model.instance import TaskState, VmState
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import MigrationType, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.tracker.moves import finish
 from tests.support.tracking import F1, F2, F3, Host, World, domain, rows, stats_of, step

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.claim import MigrationStatus
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import MigrationStatus, RecordChanges
 from agent.tracker.errors import WrongState
 from agent.tracker.moves import confirm, finish
 from tests.support.tracking import F1, F3, Host

@@ -11,9 +11,8 @@ import pytest
 from sqlalchemy import event
 
 from agent.errors import StoreError
-from agent.model.claim import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Migration, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.store.tables import CLAIM
 from agent.tracker.errors import NodeHeldElsewhere

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.claim import MigrationStatus
+from agent.model.node_records import MigrationStatus
 from agent.tracker.claims import allocate_devices
 from agent.tracker.moves import finish
 from tests.functional.tracker.journey import ANY_DEVICE, Journey

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import StoreError
-from agent.model.claim import Migration
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Migration, RecordChanges
 from agent.tracker.stored_state import ClaimLimits
 from tests.functional.tracker.journey import ANY_DEVICE, Journey
 from tests.support.broken_store import UnsoundRecords

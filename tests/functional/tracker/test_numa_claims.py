@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.claim import Claim
 from agent.model.instance import Flavor, GuestCell, PlacedCell
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, RecordChanges
 from agent.model.topology import Topology
 from agent.numa.host import HostCell
 from agent.tracker.errors import WrongTopology

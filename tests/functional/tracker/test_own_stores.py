@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Migration, MigrationType
 from agent.model.names import ConsumerUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Migration, MigrationType, RecordChanges
 from agent.store.store import open_store
 from agent.tracker.errors import WrongState
 from agent.tracker.moves import drop_half, finish, progress, revert

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from agent.errors import Undecided
-from agent.model.claim import Claim
 from agent.model.instance import Flavor
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, RecordChanges
 from agent.numa.fit import Fit, fit
 from agent.tracker import reserving
 from agent.tracker.errors import InstanceElsewhere, ResourcesUndecided

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from agent.model.claim import Claim, ClaimState, Half
 from agent.model.instance import Flavor
-from agent.model.node_records import NodeRecords
+from agent.model.node_records import Claim, ClaimState, Half, NodeRecords
 from agent.tree.policy import Layout
 from tests.support.machine import CARD, CLASS_OF, FUNCTIONS, Machine
 from tests.support.orchestrator import Kind, Resources

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from agent.api.client import ApiClient, ApiProblem, MoveStep
-from agent.model.claim import MigrationType
 from agent.model.instance import Flavor
+from agent.model.node_records import MigrationType
 from tests.functional.walk.cloud_account import CloudAccount, Share
 from tests.support.orchestrator import Guest, Kind, Resources
 from tests.support.placement import PROJECT, USER

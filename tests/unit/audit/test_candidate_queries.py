@@ -13,9 +13,8 @@ from agent.audit.suggesting import CandidateQueries
 from agent.driver.answers import faults_of, own_copy
 from agent.errors import PlacementUnreachable
 from agent.explain.host_answer import BudgetSpent
-from agent.model.devices import PciAddress, PciDevice
+from agent.model.devices import AssignableUnit, EncryptionFacts, MdevParent, PciAddress, PciDevice
 from agent.model.facts import CpuFacts, Domain, HostFacts
-from agent.model.host_units import AssignableUnit, EncryptionFacts, MdevParent
 from agent.model.instance import GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.topology import Cell, Topology

@@ -7,9 +7,8 @@ import pytest
 
 from agent.driver.interface import NAMESPACE, NOVA_SPELLINGS, ShapesTree, available, canonical_name
 from agent.errors import ConfigErrors, DriverError, NotReady
-from agent.model.devices import PciAddress
+from agent.model.devices import AssignableUnit, EncryptionFacts, Mdev, MdevParent, PciAddress
 from agent.model.facts import Domain, HostFacts, Origin
-from agent.model.host_units import AssignableUnit, EncryptionFacts, Mdev, MdevParent
 from agent.model.instance import Flavor, GuestCell, PlacedCell
 from tests.unit.drivers.fakes import IDENTITY, record, root_tree, started
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from agent.model.devices import Mdev, MdevParent
 from agent.model.facts import PartialRead
-from agent.model.host_units import Mdev, MdevParent
 from drivers.host import CAPACITIES, read_encryption, read_parents
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs

@@ -3,8 +3,7 @@
 import pytest
 
 from agent.model.names import child_uuid
-from agent.model.provider import SHARING_TRAIT
-from agent.model.provider_tree import ProviderTree, TreeDifference, compare_trees
+from agent.model.provider_tree import SHARING_TRAIT, ProviderTree, TreeDifference, compare_trees
 from tests.unit.model.trees import (
     AGGREGATE,
     FREE_UUID,

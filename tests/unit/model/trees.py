@@ -1,7 +1,6 @@
 """A small forest: a node with two cells and a device, and a root that shares storage with it."""
 
-from agent.model.provider import SHARING_TRAIT
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 N0 = "5f9c2a34-7d1e-4a8b-9c46-000000000010"

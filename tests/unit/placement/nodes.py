@@ -8,8 +8,7 @@ from typing import Any
 from agent.model.inventory import completed
 from agent.model.mirror import Journal, Ownership, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
-from agent.model.provider import SHARING_TRAIT
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
 from agent.placement.merge import Merge, Target
 from agent.placement.merge_inventory import Use
 from agent.placement.ownership import MergeInputs, foreign_share

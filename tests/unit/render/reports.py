@@ -17,8 +17,7 @@ from agent.model.operation import (
     SetInventory,
     SetTraits,
 )
-from agent.model.provider import SHARING_TRAIT
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
 from agent.model.report import NodeReport, Outcome, Report, Usage
 from agent.render.json_report import StoredTree
 

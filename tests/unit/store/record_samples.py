@@ -6,17 +6,7 @@ from typing import Any, get_args
 
 from hypothesis import strategies as st
 
-from agent.model.claim import (
-    Claim,
-    ClaimState,
-    Half,
-    Migration,
-    MigrationStatus,
-    MigrationType,
-    Purpose,
-)
-from agent.model.devices import DeviceRecord, DeviceType, Serves
-from agent.model.host_units import MdevShare, UnitRecord
+from agent.model.devices import DeviceRecord, DeviceType, MdevShare, Serves, UnitRecord
 from agent.model.instance import (
     Amounts,
     Flavor,
@@ -27,7 +17,18 @@ from agent.model.instance import (
     VmState,
 )
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import ComputeNode, Lease, RecordChanges
+from agent.model.node_records import (
+    Claim,
+    ClaimState,
+    ComputeNode,
+    Half,
+    Lease,
+    Migration,
+    MigrationStatus,
+    MigrationType,
+    Purpose,
+    RecordChanges,
+)
 from agent.store.records import Records
 
 SMALL = Flavor("f1", "small", 1, 2048, root_gb=20, extra_specs={"hw:cpu_policy": "dedicated"})

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid
-from agent.model.provider import Provider
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import Provider, ProviderTree
 
 ENDPOINT = "http://placement.example/"
 RECORD = {

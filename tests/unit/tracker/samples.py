@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, get_args
 
-from agent.model.claim import Claim, MigrationStatus, MigrationType
 from agent.model.instance import Amounts, GuestCell, PlacedCell, TaskState, VmState
 from agent.model.names import ProviderUuid
-from agent.model.node_records import ComputeNode, NodeRecords
+from agent.model.node_records import Claim, ComputeNode, MigrationStatus, MigrationType, NodeRecords
 from agent.numa.host import HostCell
 from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState

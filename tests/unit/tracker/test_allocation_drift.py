@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Claim, Migration
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.finding import Drift
 from agent.model.instance import Amounts, Flavor, GuestCell, PlacedCell
 from agent.model.inventory import Inventories
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import ComputeNode, RecordChanges
+from agent.model.node_records import Claim, ComputeNode, Migration, RecordChanges
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import PagePool, Topology
 from agent.store.store import open_store

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.claim import Migration
 from agent.model.finding import Drift
 from agent.model.instance import Instance
 from agent.model.inventory import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.node_records import Migration
 from agent.model.operation import DeleteAllocations
 from agent.tracker.allocations import (
     AllocationShare,

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Claim
 from agent.model.devices import DeviceRequest
 from agent.model.instance import Amounts, Instance
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, RecordChanges
 from agent.tracker import claims
 from agent.tracker.errors import (
     ClaimIdTaken,

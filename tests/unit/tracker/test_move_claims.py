@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Claim, Migration
-from agent.model.devices import DeviceRequest
-from agent.model.host_units import MdevShare
+from agent.model.devices import DeviceRequest, MdevShare
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, Migration, RecordChanges
 from agent.tracker import move_claims
 from agent.tracker.errors import (
     ClaimIdTaken,

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Claim, Migration
 from agent.model.names import ConsumerUuid
-from agent.model.node_records import RecordChanges
+from agent.model.node_records import Claim, Migration, RecordChanges
 from agent.tracker import move_claims, moves
 from agent.tracker.errors import (
     InstanceClaimed,

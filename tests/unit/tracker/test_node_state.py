@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.claim import Claim, Migration
 from agent.model.instance import Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import NodeRecords, RecordChanges
+from agent.model.node_records import Claim, Migration, NodeRecords, RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.node_record import HostCapacity

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from agent.model.claim import Claim, Half, Migration
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.node_records import Claim, Half, Migration
 from agent.tracker.verdicts import (
     WAITING,
     ClaimVerdict,

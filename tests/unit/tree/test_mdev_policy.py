@@ -5,7 +5,7 @@ from oslo_config import cfg
 
 from agent.conf import devices, options
 from agent.errors import ConfigErrors
-from agent.model.host_units import Mdev, MdevParent
+from agent.model.devices import Mdev, MdevParent
 from agent.tree.children import put_mdevs
 from agent.tree.node_trees import NodeTrees
 from agent.tree.policy import MdevPolicy, MdevType

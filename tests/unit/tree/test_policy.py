@@ -5,7 +5,7 @@ from oslo_config import cfg
 
 from agent.conf import options
 from agent.errors import ConfigErrors
-from agent.model.host_units import EncryptionFacts
+from agent.model.devices import EncryptionFacts
 from agent.numa.host_policy import HostPolicy
 from agent.pci.settings import PciSettings
 from agent.tree.children import offered

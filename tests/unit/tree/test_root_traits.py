@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from agent.model.devices import AssignableUnit
 from agent.model.facts import HostFacts
-from agent.model.host_units import AssignableUnit
 from agent.model.mirror import Journal, Ownership
 from agent.model.names import is_custom
 from agent.model.provider_tree import ProviderTree

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.devices import PciAddress, PciDevice
+from agent.model.devices import Mdev, MdevParent, PciAddress, PciDevice
 from agent.model.facts import PartialRead
-from agent.model.host_units import Mdev, MdevParent
 from agent.model.names import ConsumerUuid
 from drivers.libvirt.pci import read_mdevs, read_pci
 from drivers.libvirt.raw_capabilities import DeviceAnswer, read_node_devices

@@ -4,7 +4,7 @@ import os_traits
 import pytest
 
 from agent.errors import DriverError
-from agent.model.host_units import EncryptionFacts
+from agent.model.devices import EncryptionFacts
 from agent.tree.children import offered
 from agent.tree.policy import EncryptionPolicy
 from drivers.libvirt.domain_capabilities import Emulator, Sev, read_emulators, read_encryption

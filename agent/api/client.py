@@ -370,14 +370,17 @@ class ApiClient:
         return self.request("GET", "/v1/guests").objects("nodes")
 
     def import_guests(
-        self, nodes: Sequence[str] = (), *, dry_run: bool = False
+        self, nodes: Sequence[str] = (), *, dry_run: bool = False, again: Sequence[str] = ()
     ) -> Sequence[Document]:
-        """Write records for the guests without any, of all nodes or of the given names or uuids.
-        Harmless when repeated.
+        """Write records for the guests without any, of all nodes or of the given names or uuids;
+        also for those of ``again``, whose records say that they are deleted or elsewhere. Harmless
+        when repeated.
 
         Returns the guests by node, as :meth:`guests`.
         """
         wanted = {**({"nodes": list(nodes)} if nodes else {}), "dry_run": dry_run}
+        if again:
+            wanted["again"] = list(again)
         return self.request("POST", "/v1/guests/import", wanted).objects("nodes")
 
     def forget_guest(self, instance: str) -> Document:

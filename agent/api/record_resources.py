@@ -283,14 +283,15 @@ class GuestResource(RecordResource):
         """
         asked = request.context.body
         tracker, dry_run = self._service.tracker(), asked.dry_run
+        again = [ConsumerUuid(uuid) for uuid in asked.again]
 
         def import_node(state: NodeState) -> GuestImport:
             if not dry_run:
                 return self._timed_tracker.run(
-                    "import-guests", lambda tracker: tracker.import_guests(state.node.uuid)
+                    "import-guests", lambda tracker: tracker.import_guests(state.node.uuid, again)
                 )
             check_ready(state)
-            return tracker.preview_import(state)
+            return tracker.preview_import(state, again)
 
         wanted = () if asked.nodes is UNSET else asked.nodes
         response.media = {

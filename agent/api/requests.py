@@ -356,6 +356,14 @@ class ImportOrder(RequestPart):
     dry_run: Annotated[bool, Meta(description="Show what would be imported and write nothing")] = (
         False
     )
+    again: Annotated[
+        list[Uuid],
+        Meta(
+            max_length=10_000,
+            description="Guests that are imported although their records say that they are deleted "
+            "or elsewhere",
+        ),
+    ] = []
 
 
 class Progress(RequestPart):

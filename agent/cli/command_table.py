@@ -329,7 +329,19 @@ COMMANDS = (
         "create records of the guests that have none",
         "claims",
         frozenset({"dry_run", "nodes", "detailed_exitcode"}),
-        examples=("agent guests import --dry-run", "agent guests import"),
+        (
+            Argument(
+                "--again",
+                "also this guest, which its record calls deleted or elsewhere; may be repeated",
+                "UUID",
+                many=True,
+            ),
+        ),
+        examples=(
+            "agent guests import --dry-run",
+            "agent guests import",
+            f"agent guests import --again {A_UUID}",
+        ),
         local=True,
     ),
     Command(

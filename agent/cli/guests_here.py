@@ -2,7 +2,7 @@
 a running daemon. Imported only then.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from threading import Event
 
@@ -30,10 +30,16 @@ from agent.tracker.node_state import NodeState, NodeView
 
 
 def guests_here(
-    conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_run: bool
+    conf: cfg.ConfigOpts,
+    options: Options,
+    *,
+    imports: bool,
+    dry_run: bool,
+    again: Sequence[ConsumerUuid] = (),
 ) -> list[JsonObject]:
     """Return the guests of all nodes, or of those that ``--node`` names. With ``imports``, guests
-    are imported; with ``dry_run`` too, what would be imported is shown. Placement is not used.
+    are imported, those of ``again`` also against their records; with ``dry_run`` too, what would be
+    imported is shown. Placement is not used.
 
     :raises AgentError: the configuration is wrong, another run holds the store, or the driver does
         not list its nodes.
@@ -63,10 +69,10 @@ def guests_here(
 
         def look(state: NodeState) -> GuestImport:
             if imports and not dry_run:
-                return records.tracker.import_guests(state.node.uuid)
+                return records.tracker.import_guests(state.node.uuid, again)
             if imports:
                 check_ready(state)
-            return records.tracker.preview_import(state)
+            return records.tracker.preview_import(state, again)
 
         with open_tracker_services(conf, parts, store, own, dry_run=dry_run) as records:
             nodes = [_node(ProviderUuid(uuid), name, view, look) for uuid, name in found.items()]

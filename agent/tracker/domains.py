@@ -57,6 +57,7 @@ WITHOUT_DOMAIN: frozenset[TaskState] = frozenset(
 )
 """Task states in which a guest has no domain for a while, or for good."""
 
+NO_CLAIMS: Mapping[ConsumerUuid, Sequence[Claim]] = {}
 Owners = Mapping[ConsumerUuid, Instance]
 """The records of guests that have no claims on this node, by uuid."""
 
@@ -108,20 +109,24 @@ def unexpected_guests(
                 consumer=guest.uuid,
             )
         else:
-            # Two copies of one guest write to the same disks. The agent cannot know which copy is
-            # right.
-            removal = nova_commands.destroy(guest.uuid, running=guest.state != "stopped")
-            remedy = (
-                "make sure that the instance is there and that nothing brings it back, and remove "
-                f"the domain from this hypervisor: {removal}"
-            )
             yield Drift(
                 "unknown-domain",
                 "warning",
                 f"{what}, but its instance is {place_of(owner)}",
-                remedy,
+                _removed_or_kept(guest, owner),
                 consumer=guest.uuid,
             )
+
+
+def _removed_or_kept(guest: Domain, owner: Instance) -> str:
+    """Return the remedy for a guest that the records have elsewhere or nowhere. Two copies of one
+    guest write to the same disks, and the agent cannot know which copy is right.
+    """
+    removal = nova_commands.destroy(guest.uuid, running=guest.state != "stopped")
+    return (
+        f"if it is to be {place_of(owner)}, remove it from this hypervisor: {removal}; "
+        f"if it belongs here: agent guests import --again {guest.uuid}"
+    )
 
 
 def unreadable_origins(domains: Sequence[Domain]) -> Iterator[Drift]:
@@ -236,9 +241,15 @@ class GuestImport:
         )
 
 
-def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> GuestImport:
+def import_guests(
+    state: NodeState,
+    others: RecordedConsumers,
+    now: float,
+    again: Mapping[ConsumerUuid, Sequence[Claim]] = NO_CLAIMS,
+) -> GuestImport:
     """Return records for the guests that have none. ``others``: the store's records of guests that
-    are not in the node's own records.
+    are not in the node's own records. ``again``: guests that get new ones in place of these, with
+    their open claims.
 
     Each guest is tested against what the guests before it have left, so that of two guests that
     contradict each other only one is imported.
@@ -264,30 +275,43 @@ def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> Gu
             seen.append(ObservedGuest(guest, "known", claim))
         elif is_on_other_node(owner, state.node.host, state.node.uuid):
             seen.append(ObservedGuest(guest, "elsewhere"))
-        elif refusals := (*_doubts(guest, owner, others), *contradictions(state, guest)):
+        elif refusals := (
+            *_doubts(guest, owner, others, again.get(guest.uuid)),
+            *contradictions(state, guest),
+        ):
             seen.append(ObservedGuest(guest, "refused", refusals=refusals))
         else:
             made = records_of(state, guest, now)
+            if owner is not None:
+                # Written over the record that it had.
+                (instance,) = made.instances
+                made = replace(made, instances=(replace(instance, version=owner.version),))
             seen.append(ObservedGuest(guest, "importable", made.claims[0].id))
             state, changes = state.after(made), changes + made
     return GuestImport(tuple(seen), changes)
 
 
-def _doubts(guest: Domain, owner: Instance | None, others: RecordedConsumers) -> Iterator[Refusal]:
-    """Yield the records, right or wrong, by which the guest should not be here."""
+def _doubts(
+    guest: Domain,
+    owner: Instance | None,
+    others: RecordedConsumers,
+    claims: Sequence[Claim] | None,
+) -> Iterator[Refusal]:
+    """Yield the records, right or wrong, by which the guest should not be here. ``claims``: its
+    open ones, if it is to be recorded again.
+    """
     if guest.uuid in others.unreadable:
         yield Refusal(
             "there is a record of it that makes no sense",
             "see agent status; correct or remove the record",
         )
-    elif owner is not None:
+    elif claims and owner is not None:
         yield Refusal(
-            f"its instance is {place_of(owner)}",
-            (
-                "correct the record if the guest belongs here, else remove the guest from this "
-                "hypervisor"
-            ),
+            f"its instance is {place_of(owner)}, and has a claim there",
+            f"if it belongs here, give that back there first: agent guests forget {guest.uuid}",
         )
+    elif claims is None and owner is not None:
+        yield Refusal(f"its instance is {place_of(owner)}", _removed_or_kept(guest, owner))
 
 
 def with_observed_guests(view: NodeView, now: float) -> NodeView:

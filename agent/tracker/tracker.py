@@ -273,9 +273,12 @@ class Tracker:
 
     # --- guests that are there already ------------------------------------------------------------
 
-    def import_guests(self, node: ProviderUuid) -> GuestImport:
+    def import_guests(
+        self, node: ProviderUuid, again: Collection[ConsumerUuid] = ()
+    ) -> GuestImport:
         """Build records of all guests that the node's last audit saw and that no record knows,
-        where that is possible; harmless when repeated.
+        where that is possible; harmless when repeated. ``again``: guests that are recorded anew
+        although their records say that they are deleted or elsewhere.
 
         :raises TrackerError: the node is not managed here or not ready, or its driver does not
             report guests; nothing was written.
@@ -285,19 +288,21 @@ class Tracker:
             states: Mapping[ProviderUuid, NodeState], _: StoredState, reading: RecordReader
         ) -> GuestImport:
             claims.check_ready(state_of(states, node))
-            return self._find_guests(state_of(states, node), reading)
+            return self._find_guests(state_of(states, node), reading, again)
 
         return self._runner.carry_out(OperationTarget(node), plan, searches=True).written()
 
-    def preview_import(self, state: NodeState) -> GuestImport:
+    def preview_import(self, state: NodeState, again: Collection[ConsumerUuid] = ()) -> GuestImport:
         """Return what :meth:`import_guests` would find and write on a node in this state.
 
         :raises GuestsUnknown: the driver does not report guests.
         """
         with self._records.reading() as reading:
-            return self._find_guests(state, reading)
+            return self._find_guests(state, reading, again)
 
-    def _find_guests(self, state: NodeState, reading: RecordReader) -> GuestImport:
+    def _find_guests(
+        self, state: NodeState, reading: RecordReader, again: Collection[ConsumerUuid]
+    ) -> GuestImport:
         if state.host.guests is None:
             why = state.host.guests_incomplete
             raise GuestsUnknown(
@@ -305,9 +310,9 @@ class Tracker:
                 + (printable(why) if why else "its driver does not report guests"),
                 "see agent status" if why else "such a driver's guests are known by their claims",
             )
-        return domains.import_guests(
-            state, reading.consumers([guest.uuid for guest in state.host.guests]), self._clock()
-        )
+        claimed = {guest: reading.claims_of(guest) for guest in again}
+        consumers = reading.consumers([guest.uuid for guest in state.host.guests])
+        return domains.import_guests(state, consumers, self._clock(), claimed)
 
     # --- views ------------------------------------------------------------------------------------
 

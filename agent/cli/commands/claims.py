@@ -188,8 +188,13 @@ def import_guests(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises AgentError: neither daemon nor driver can be asked, or there is no such node.
     """
-    nodes = from_daemon(conf, lambda client: _import_by_daemon(client, options))
-    found = _guests_here(options, imports=True, dry_run=options.dry_run) if nodes is None else nodes
+    again = [_instance(uuid) for uuid in options.arguments["again"]]
+    nodes = from_daemon(conf, lambda client: _import_by_daemon(client, options, again))
+    found = (
+        _guests_here(options, imports=True, dry_run=options.dry_run, again=again)
+        if nodes is None
+        else nodes
+    )
     done = ("importable", "imported")
     return _show_guests(
         options,
@@ -206,12 +211,7 @@ def forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AgentError: there is no such record, the hypervisor shows the guest or may, or the guest
         is on another host.
     """
-    wanted = options.arguments["instance"]
-    if not is_uuid(wanted):
-        raise ConfigError(
-            f"{printable(wanted)} is no uuid", "see agent claims for those of instances"
-        )
-    instance = ConsumerUuid(normal_uuid(wanted))
+    instance = _instance(options.arguments["instance"])
     document = from_daemon(conf, lambda client: _forget_by_daemon(client, instance))
     if document is None:
         from agent.cli.guests_here import forget_here
@@ -220,11 +220,21 @@ def forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
     return show_record(options, "instance", document, _forgotten_lines)
 
 
-def _guests_here(options: Options, *, imports: bool, dry_run: bool) -> Sequence[Document]:
+def _instance(wanted: str) -> ConsumerUuid:
+    if not is_uuid(wanted):
+        raise ConfigError(
+            f"{printable(wanted)} is no uuid", "see agent guests list for those of instances"
+        )
+    return ConsumerUuid(normal_uuid(wanted))
+
+
+def _guests_here(
+    options: Options, *, imports: bool, dry_run: bool, again: Sequence[ConsumerUuid] = ()
+) -> Sequence[Document]:
     from agent.cli.guests_here import guests_here
 
     # Loaded again, with the options of other services, which a driver may need.
-    return guests_here(load(options), options, imports=imports, dry_run=dry_run)
+    return guests_here(load(options), options, imports=imports, dry_run=dry_run, again=again)
 
 
 def _forget_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:
@@ -260,11 +270,13 @@ def guests_exit_code(
     return CHANGED if changed and detailed else DONE
 
 
-def _import_by_daemon(client: ApiClient, options: Options) -> Sequence[Document]:
+def _import_by_daemon(
+    client: ApiClient, options: Options, again: Sequence[ConsumerUuid]
+) -> Sequence[Document]:
     if not options.dry_run:
         # Audited first, so that no guest is recorded that has gone since.
         client.audit_report(client.request_audit(options.nodes), wait=PATIENCE)
-    return client.import_guests(options.nodes, dry_run=options.dry_run)
+    return client.import_guests(options.nodes, dry_run=options.dry_run, again=again)
 
 
 def _show_guests(

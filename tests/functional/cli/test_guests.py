@@ -478,4 +478,33 @@ def test_a_daemon_looks_at_the_hypervisor_before_it_forgets_a_guest(
         host_file(here, {**TWO, "guests": TWO["guests"][:1]})
         assert here.run("guests", "forget", OFF).code == 0
         assert {one["instance"] for one in client.claims()} == {FLOATS}
+        host_file(here, TWO)
+        assert here.run("guests", "import").code == 1
+        assert here.run("guests", "import", "--again", OFF).code == 0
+        assert {one["instance"] for one in client.claims()} == {FLOATS, OFF}
         service.kill()
+
+
+def test_a_guest_that_was_forgotten_by_mistake_is_recorded_again_as_the_remedies_say(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
+    configured(agent, http_placement, TWO)
+    assert (agent.run("--once").code, agent.run("guests", "import").code) == (0, 0)
+    host_file(agent, {**TWO, "guests": TWO["guests"][1:]})
+    assert agent.run("guests", "forget", FLOATS).code == 0
+    host_file(agent, TWO)
+    refused, told = agent.run("guests", "import"), agent.run("--once")
+    for result in (refused, told):
+        assert "its instance is deleted" in result.stdout, result
+        assert f"virsh destroy {FLOATS} &&\n" in result.stdout
+        (line,) = [line for line in result.stdout.splitlines() if "--again" in line]
+        command = shlex.split(line)[-4:]
+        assert command == ["guests", "import", "--again", FLOATS]
+    assert "1 not on record" in agent.run(*command, "--dry-run").stdout
+    assert agent.run(*command).code == 0
+    (node,) = agent.run("--once", "--format", "json").json["nodes"]
+    assert ("unknown-domain", FLOATS) not in {
+        (one["kind"], one["consumer"]) for one in node["drift"]
+    }
+    assert node["usage"]["instances"] == 2
+    assert "x is no uuid" in agent.run("guests", "import", "--again", "x").stderr

@@ -99,7 +99,7 @@ def test_the_source_returns_after_the_end_and_counts_nothing(claimed: Journey) -
     (drift,) = told.drift
     assert (drift.kind, drift.consumer) == ("unknown-domain", claimed.instance.uuid)
     assert "its instance is on host HB" in drift.detail
-    assert "remove the domain from this hypervisor" in drift.remedy
+    assert "remove it from this hypervisor" in drift.remedy
     assert claimed.source.audit(domains=()).drift == ()
     assert claimed.usages == (EMPTY, AS_F2)
 

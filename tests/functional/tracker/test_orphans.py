@@ -86,6 +86,23 @@ def test_a_guest_whose_record_says_that_it_is_gone_is_told_with_that(ha: Host) -
     assert ha.usage == EMPTY
 
 
+def test_a_guest_with_a_claim_on_another_host_is_recorded_again_once_that_has_ended(
+    world: World, ha: Host, hb: Host
+) -> None:
+    hb.claim("i1", F1)
+    hb.update("i1", vm_state="active")
+    (drift,) = ha.audit(domains=(domain("i1", 2048, 1),)).drift
+    assert f"agent guests import --again {guest('i1')}" in drift.remedy
+    (refused,) = ha.tracker.import_guests(ha.node, [guest("i1")]).guests
+    (refusal,) = refused.refusals
+    assert refusal.reason == "its instance is on host HB, and has a claim there"
+    assert refusal.remedy.endswith(f"agent guests forget {guest('i1')}")
+    hb.audit(domains=())
+    hb.tracker.forget(guest("i1"))
+    (found,) = ha.tracker.import_guests(ha.node, [guest("i1")]).guests
+    assert (found.outcome, ha.audit(domains=(domain("i1", 2048, 1),)).drift) == ("imported", ())
+
+
 def test_a_guest_that_went_after_the_facts_were_taken_is_no_orphan(world: World, ha: Host) -> None:
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active")

@@ -383,26 +383,26 @@ _CONTEXTS: Mapping[Technique, str] = {
 _LINE = re.compile(r"(\w+) (\d{1,18})")
 
 
-def is_on(text: str | None) -> bool:
+def is_on(text: str | None, what: str) -> bool:
     """Return whether the text of a switch means on; a kernel without the switch (None) has the
-    technique off.
+    technique off. ``what`` names the switch in errors.
 
     :raises ValueError: the text is not that of a switch.
     """
     word = None if text is None else text.strip()
     if word not in (None, "Y", "1", "N", "0"):
-        raise ValueError(f"{word[:80]!r} is neither Y nor N")
+        raise ValueError(f"{what}: {word[:80]!r} is neither Y nor N")
     return word in ("Y", "1")
 
 
-def parse_capacities(text: str) -> dict[str, int]:
-    """Return name to amount.
+def parse_capacities(text: str, what: str) -> dict[str, int]:
+    """Return name to amount. ``what`` names the text in errors.
 
     :raises ValueError: the text is no list of names and numbers.
     """
     lines = [_LINE.fullmatch(line.strip()) for line in text.splitlines()]
     if None in lines:
-        raise ValueError(f"{text[:80]!r} is not a list of names and numbers")
+        raise ValueError(f"{what}: {text[:80]!r} is not a list of names and numbers")
     return {match[1]: int(match[2]) for match in lines if match}
 
 

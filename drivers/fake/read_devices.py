@@ -2,9 +2,9 @@
 encryption contexts, with all errors and their places.
 """
 
-from collections.abc import Collection, Container, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.errors import ConfigError
 from agent.model.devices import PCI, Mdev, MdevParent, PciAddress, PciDevice, parent_name
@@ -12,6 +12,9 @@ from agent.model.names import ConsumerUuid, normal_uuid, number_of
 from agent.model.topology import Cell, PagePool, Topology, format_cpu_list, parse_cpu_list
 from agent.yaml_files import Document, Where, shown
 from drivers.fake.base import function_after
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +43,15 @@ class Part:
         """Note an error about the value ``steps`` below this part."""
         self.errors.append(self.document.error((*self.where, *steps), what, remedy))
 
-    def once(
-        self, steps: Where, key: Hashable, seen: Container[Hashable], what: str, remedy: str
+    def put(
+        self, steps: Where, found: dict[Key, Value], key: Key, value: Value, what: str, remedy: str
     ) -> None:
-        """Note an error about the value at ``steps`` if its ``key`` was seen before."""
-        if key in seen:
+        """Put the value at ``steps`` among those ``found``; note an error if its ``key`` is there
+        already.
+        """
+        if key in found:
             self.wrong(steps, f"{what} is here twice", remedy)
+        found[key] = value
 
     def on_cell(self, steps: Where, cell: int | None, cells: Collection[int] | None) -> None:
         """Note an error if ``cell`` is none of ``cells``, which are None if unknown."""
@@ -75,8 +81,7 @@ def read_cells(part: Part, online: frozenset[int] | None) -> Topology:
     cells: dict[int, Cell] = {}
     for item in part.items():
         cell = _cell(item, online)
-        item.once(("id",), cell.id, cells, f"the cell {cell.id}", "give every cell its own id")
-        cells[cell.id] = cell
+        item.put(("id",), cells, cell.id, cell, f"the cell {cell.id}", "give every cell its own id")
     for item in part.items():
         _check_distances(item, cells, part.whole)
     return Topology(tuple(cells[number] for number in sorted(cells)))
@@ -132,14 +137,13 @@ def _pages(part: Part) -> tuple[PagePool, ...]:
             None if "free" not in data else int(data["free"]),
         )
         size = pool.size_kib
-        part.once(("pages", index), size, pools, f"the page size {size} KiB", "add the two up")
+        part.put(("pages", index), pools, size, pool, f"the page size {size} KiB", "add the two up")
         if pool.free is not None and pool.free > pool.total:
             part.wrong(
                 ("pages", index, "free"),
                 f"{number_of(pool.free, 'page')} free, of {pool.total}",
                 "write at most total",
             )
-        pools[pool.size_kib] = pool
     needed = sum(pool.size_kib * pool.total for pool in pools.values())
     if needed > part.data["memory_mib"] * 1024:
         part.wrong(
@@ -167,13 +171,14 @@ def read_mdevs(part: Part, cells: Collection[int] | None) -> tuple[MdevParent, .
     the described cells, None if unknown.
     """
     parents: dict[str, MdevParent] = {}
-    devices: set[str] = set()
+    devices: dict[str, Mdev] = {}
     for item in part.items():
         parent = _parent(item)
-        item.once(
+        item.put(
             ("parent",),
-            parent.name,
             parents,
+            parent.name,
+            parent,
             f"the parent {parent.name}",
             "give every parent once, with all its devices",
         )
@@ -185,15 +190,14 @@ def read_mdevs(part: Part, cells: Collection[int] | None) -> tuple[MdevParent, .
                     f"the parent has no type {device.type!r}",
                     "list it under types, with 0 if no more can be made",
                 )
-            item.once(
+            item.put(
                 ("mdevs", index, "uuid"),
-                device.uuid,
                 devices,
+                device.uuid,
+                device,
                 f"the device {device.uuid}",
                 "give every device its own uuid",
             )
-            devices.add(device.uuid)
-        parents[parent.name] = parent
     return tuple(parents.values())
 
 
@@ -222,17 +226,17 @@ def read_devices(part: Part, cells: Collection[int] | None) -> tuple[PciDevice, 
     devices: dict[PciAddress, PciDevice] = {}
     for item in part.items():
         for steps, device in _expanded(item):
-            item.once(
+            item.put(
                 steps,
-                device.address,
                 devices,
+                device.address,
+                device,
                 f"the device {device.address}",
                 "give every device its own address",
             )
             if steps == ("address",):
                 item.on_cell(("numa_node",), device.numa_node, cells)
             places[device.address] = item
-            devices[device.address] = device
     families = _families(devices, places, part.whole)
     return tuple(
         _with_functions(places[address], devices[address], families.get(address, ()))

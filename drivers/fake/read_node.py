@@ -98,14 +98,14 @@ def read_guests(
     guests: dict[ConsumerUuid, Domain] = {}
     for item in part.items():
         guest = _guest(item, topology, devices)
-        item.once(
+        item.put(
             ("uuid",),
-            guest.uuid,
             guests,
+            guest.uuid,
+            guest,
             f"the guest {guest.uuid}",
             "give every guest its own uuid",
         )
-        guests[guest.uuid] = guest
     return tuple(guests.values())
 
 
@@ -187,16 +187,16 @@ def _devices(part: Part, known: Collection[PciAddress] | None) -> tuple[PciAddre
     addresses: dict[PciAddress, None] = {}
     for index, text in enumerate(part.data.get("devices", ())):
         address = PciAddress.parse(text)
-        part.once(
+        part.put(
             ("devices", index),
-            address,
             addresses,
+            address,
+            None,
             f"the device {address}",
             "name every device once",
         )
         if known is not None and address not in known:
             part.wrong(("devices", index), f"there is no device {address}", "list it in pci")
-        addresses[address] = None
     return tuple(addresses)
 
 
@@ -239,10 +239,16 @@ def read_providers(
                 f"{shown(name)} has {len(name)} characters",
                 f"write at most {MAX_PROVIDER_NAME}, the node's name included",
             )
-        item.once(("name",), name, entries, shown(name), "give every provider its own name")
         if name == node and "parent" in item.data:
             item.wrong(("parent",), "the node itself has no parent", "leave the parent out")
-        entries[name] = _entry(item)
+        item.put(
+            ("name",),
+            entries,
+            name,
+            _entry(item),
+            shown(name),
+            "give every provider its own name",
+        )
     if part.whole and cells is not None:
         _check_parents(part, node, {node, *entries, *(f"{node}_NUMA{cell}" for cell in cells)})
     return _parents_first(part, node, entries)
@@ -320,8 +326,7 @@ def read_units(
 
     ``providers``: the names of the providers that may count units, ``None`` if unknown.
     """
-    seen: set[tuple[str, str, str]] = set()
-    units = []
+    units: dict[tuple[str, str, str], AssignableUnit] = {}
     for item in part.items():
         data = item.data
         provider, resource_class, identifier = (
@@ -341,24 +346,20 @@ def read_units(
                 f"there is no provider {shown(name)}",
                 "describe it as a provider too, or name the node or a cell",
             )
-        key = (provider, resource_class, identifier)
-        item.once(
+        item.put(
             ("identifier",),
-            key,
-            seen,
-            f"the unit {shown(identifier)} of {resource_class}",
-            "give every unit its own identifier",
-        )
-        seen.add(key)
-        units.append(
+            units,
+            (provider, resource_class, identifier),
             AssignableUnit(
                 resource_class,
                 identifier,
                 provider.removeprefix(NODE) or None,
                 data.get("metadata", {}),
-            )
+            ),
+            f"the unit {shown(identifier)} of {resource_class}",
+            "give every unit its own identifier",
         )
-    return tuple(units)
+    return tuple(units.values())
 
 
 LISTS = ("cells", "guests", "mdev", "pci", "providers", "units")

@@ -226,10 +226,16 @@ def read_encryption(sysfs: Sysfs) -> PartialRead[EncryptionFacts | None]:
     only with the cgroup controller ``misc``.
     """
     try:
-        on = [technique for technique, path in SWITCHES.items() if _is_on(sysfs, path)]
+        on = [
+            technique
+            for technique, path in SWITCHES.items()
+            if is_on(sysfs.optional_text(path), str(sysfs.root / path))
+        ]
         capacities = _capacities(sysfs) if on else {}
     except DriverError as error:
         return PartialRead(None, (error.message,))
+    except ValueError as error:
+        return PartialRead(None, (printable(str(error)),))
     return PartialRead(
         EncryptionFacts({technique: contexts(technique, capacities) for technique in on})
         if on
@@ -237,19 +243,9 @@ def read_encryption(sysfs: Sysfs) -> PartialRead[EncryptionFacts | None]:
     )
 
 
-def _is_on(sysfs: Sysfs, path: str) -> bool:
-    try:
-        return is_on(sysfs.optional_text(path))
-    except ValueError as error:
-        raise sysfs.fault(path, str(error)) from error
-
-
 def _capacities(sysfs: Sysfs) -> dict[str, int] | None:
     for path in CAPACITIES:
         text = sysfs.optional_text(path)
         if text is not None:
-            try:
-                return parse_capacities(text)
-            except ValueError as error:
-                raise sysfs.fault(path, str(error)) from error
+            return parse_capacities(text, str(sysfs.root / path))
     return None

@@ -14,6 +14,8 @@ from agent.model.names import printable
 from agent.model.topology import parse_cpu_list
 
 Entry = TypeVar("Entry")
+Answer = TypeVar("Answer")
+Other = TypeVar("Other")
 
 KERNEL_ROOT = Path("/sys")
 
@@ -56,13 +58,8 @@ class Sysfs:
 
         :raises DriverError: the file is there and cannot be read.
         """
-        try:
-            raw = self._locate(path).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise self.fault(path, error.strerror or str(error)) from error
-        return raw.replace(b"\0", b"").decode("utf-8", "replace").strip()
+        raw = self._ask(path, lambda: self._locate(path).read_bytes(), None)
+        return None if raw is None else raw.replace(b"\0", b"").decode("utf-8", "replace").strip()
 
     def optional_bytes(self, path: str, most: int) -> bytes | None:
         """Return the first ``most`` bytes of the file; ``None`` where there is none, or it cannot
@@ -121,12 +118,9 @@ class Sysfs:
 
         :raises DriverError: the folder cannot be listed.
         """
-        try:
-            return sorted(entry.name for entry in self._locate(path).iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        except OSError as error:
-            raise self.fault(path, error.strerror or str(error)) from error
+        return self._ask(
+            path, lambda: sorted(entry.name for entry in self._locate(path).iterdir()), []
+        )
 
     def numbers(self, path: str, pattern: str) -> list[int]:
         """Return the numbers that the one group of ``pattern`` finds in the names in a folder,
@@ -144,28 +138,31 @@ class Sysfs:
         :raises DriverError: the link cannot be read.
         """
         folder, _, name = path.rpartition("/")
-        try:
-            return (self._locate(folder) / name).readlink().name
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise self.fault(path, error.strerror or str(error)) from error
+        return self._ask(path, lambda: (self._locate(folder) / name).readlink().name, None)
 
     def is_folder(self, path: str) -> bool:
         """Whether there is such a folder.
 
         :raises DriverError: this cannot be found out.
         """
-        try:
-            return stat.S_ISDIR(self._locate(path).stat().st_mode)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        except OSError as error:
-            raise self.fault(path, error.strerror or str(error)) from error
+        return self._ask(path, lambda: stat.S_ISDIR(self._locate(path).stat().st_mode), False)
 
     def fault(self, path: str, what: str) -> DriverError:
         """Return an error that names the file."""
         return DriverError(printable(f"{self.root / path}: {what}"))
+
+    def _ask(self, path: str, question: Callable[[], Answer], missing: Other) -> Answer | Other:
+        """Return the answer of the file system to a question about ``path``; ``missing`` where
+        there is nothing.
+
+        :raises DriverError: there is something, and it does not answer.
+        """
+        try:
+            return question()
+        except (FileNotFoundError, NotADirectoryError):
+            return missing
+        except OSError as error:
+            raise self.fault(path, error.strerror or str(error)) from error
 
     def _locate(self, path: str) -> Path:
         return self.root / path if self.is_live else self._inside(path)

@@ -4,12 +4,12 @@ offline.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
 from oslo_log import log as logging
 
-from agent.errors import DriverError
 from agent.model.facts import PartialRead
 from agent.model.topology import Cell, PagePool, Topology, group_cores
 from drivers.libvirt.xml import (
@@ -20,6 +20,7 @@ from drivers.libvirt.xml import (
     integer,
     natural,
     parse,
+    read_each,
     text_of,
 )
 
@@ -94,20 +95,21 @@ def _topology(elements: list[Element], online: frozenset[int]) -> PartialRead[To
     """Parse all cells; a cell that cannot be parsed becomes a fault."""
     if len(elements) > MOST_CELLS:
         return PartialRead(Topology(()), (f"{WHAT}: {len(elements)} cells",))
-    cells: dict[int, Cell] = {}
     faults: list[str] = []
     lists = NumberLists()
-    for element in elements:
-        what = f"{WHAT}: cell {(element.get('id') or 'without id')[:20]}"
-        try:
-            cell = _cell(element, what, online, lists)
-            if cell.id in cells:
-                raise fault(what, "listed twice")
-            cells[cell.id] = cell
-        except DriverError as error:
-            faults.append(error.message)
+    cells = read_each(
+        elements,
+        lambda element: _cell(element, _called(element), online, lists),
+        attrgetter("id"),
+        faults,
+        lambda element, _id: fault(_called(element), "listed twice"),
+    )
     in_order = tuple(cells[cell_id] for cell_id in sorted(cells))
     return PartialRead(Topology(in_order) if cells or faults else None, tuple(faults))
+
+
+def _called(cell: Element) -> str:
+    return f"{WHAT}: cell {(cell.get('id') or 'without id')[:20]}"
 
 
 def _cell(element: Element, what: str, online: frozenset[int], lists: NumberLists) -> Cell:

@@ -30,6 +30,7 @@ from drivers.libvirt.xml import (
     natural,
     parse,
     pci_address,
+    read_each,
     text_of,
 )
 
@@ -304,16 +305,14 @@ def read_domains(
     the namespaces of persistent memory.
     """
     namespaces = {f"/dev/{unit.metadata['device']}": unit for unit in units}
-    found: dict[str, tuple[Domain, tuple[str, ...]]] = {}
     faults: list[str] = []
-    for answer in answers:
-        try:
-            guest = _domain(answer, aliases, topology, namespaces)
-            if guest[0].uuid in found:
-                raise fault(f"guest {answer.name}", f"another has its uuid {answer.uuid}")
-            found[guest[0].uuid] = guest
-        except DriverError as error:
-            faults.append(error.message)
+    found = read_each(
+        answers,
+        lambda answer: _domain(answer, aliases, topology, namespaces),
+        lambda guest: guest[0].uuid,
+        faults,
+        lambda answer, _uuid: fault(f"guest {answer.name}", f"another has its uuid {answer.uuid}"),
+    )
     in_order = [found[uuid] for uuid in sorted(found)]
     # Stopped guests first, because a stopped guest may name a device that another guest has now.
     by_claim = sorted(in_order, key=lambda guest: guest[0].state != "stopped")

@@ -9,8 +9,9 @@ from functools import lru_cache
 from agent.errors import DriverError
 from agent.model.devices import EncryptionFacts, Technique, contexts, is_on, parse_capacities
 from agent.model.facts import PartialRead
+from agent.model.names import printable
 from drivers.libvirt.raw_capabilities import KernelAnswer
-from drivers.libvirt.xml import Element, fault, natural, parse, text_of
+from drivers.libvirt.xml import Element, natural, parse, text_of
 
 # The enumerations that become traits, by the prefix of these traits.
 _ENUMERATIONS: Mapping[str, tuple[str, str]] = {
@@ -143,32 +144,24 @@ def read_encryption(
     """
     known = tuple(emulators)
     try:
-        on = [technique for technique, text in kernel.switches.items() if _is_on(technique, text)]
+        on = [
+            technique
+            for technique, text in kernel.switches.items()
+            if is_on(text, f"the kernel's parameter {technique}")
+        ]
         capacities = (
-            _capacities(kernel.capacities) if on and kernel.capacities is not None else None
+            parse_capacities(kernel.capacities, "misc.capacity")
+            if on and kernel.capacities is not None
+            else None
         )
-    except DriverError as error:
-        return PartialRead(None, (error.message,))
+    except ValueError as error:
+        return PartialRead(None, (printable(str(error)),))
     found = {
         technique: _contexts(technique, known, capacities)
         for technique in on
         if _launches(technique, known)
     }
     return PartialRead(EncryptionFacts(found) if found else None)
-
-
-def _is_on(technique: Technique, text: str) -> bool:
-    try:
-        return is_on(text)
-    except ValueError as error:
-        raise fault(f"the kernel's parameter {technique}", str(error)) from error
-
-
-def _capacities(text: str) -> dict[str, int]:
-    try:
-        return parse_capacities(text)
-    except ValueError as error:
-        raise fault("misc.capacity", str(error)) from error
 
 
 def _launches(technique: Technique, emulators: tuple[Emulator, ...]) -> bool:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import PurePosixPath
 
 from agent.errors import DriverError
@@ -21,6 +22,7 @@ from drivers.libvirt.xml import (
     natural,
     number,
     pci_address,
+    read_each,
     text_of,
 )
 
@@ -93,16 +95,14 @@ def read_pci(
     """Parse all PCI functions, ordered by address. A function that cannot be parsed becomes a
     fault; the others stay. ``ports``: what the kernel says of their interfaces, by name.
     """
-    found: dict[PciAddress, PciDevice] = {}
     faults = list(devices.faults.get("pci", ()))
-    for device in devices.of_kind("pci"):
-        try:
-            function = _function(device, devices, ports)
-            if function.address in found:
-                raise fault(device.what, f"another has its address {function.address}")
-            found[function.address] = function
-        except DriverError as error:
-            faults.append(error.message)
+    found = read_each(
+        devices.of_kind("pci"),
+        lambda device: _function(device, devices, ports),
+        attrgetter("address"),
+        faults,
+        lambda device, address: fault(device.what, f"another has its address {address}"),
+    )
     return PartialRead(tuple(found[address] for address in sorted(found)), tuple(faults))
 
 
@@ -229,18 +229,17 @@ def read_mdevs(
     """
     faults = list(devices.faults.get("mdev", ()))
     below = _by_parent(devices, owners, faults)
-    parents: dict[str, MdevParent] = {}
-    for device in devices.by_name.values():
-        types = device.capability.find("capability[@type='mdev_types']")
-        if types is None:
-            continue
-        try:
-            parent = _parent(device, types, tuple(below.pop(device.name, ())))
-            if parent.name in parents:
-                raise fault(device.what, f"another is {parent.name} as well")
-            parents[parent.name] = parent
-        except DriverError as error:
-            faults.append(error.message)
+    parents = read_each(
+        [
+            device
+            for device in devices.by_name.values()
+            if device.capability.find("capability[@type='mdev_types']") is not None
+        ],
+        lambda device: _parent(device, tuple(below.pop(device.name, ()))),
+        attrgetter("name"),
+        faults,
+        _is_another,
+    )
     for device, mdev in (pair for pairs in below.values() for pair in pairs):
         try:
             _put_virtual(parents, device, mdev)
@@ -257,20 +256,21 @@ def _by_parent(
     devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid], faults: list[str]
 ) -> dict[str | None, list[Pair]]:
     """Return the existing mediated devices, by the node device of their parent."""
+
+    def read(device: NodeDevice) -> Pair:
+        uuid = _uuid(device)
+        return device, Mdev(uuid, _type_of(device), owners.get(uuid))
+
+    mdevs = devices.of_kind("mdev")
+    found = read_each(mdevs, read, lambda pair: pair[1].uuid, faults, _is_another)
     below: dict[str | None, list[Pair]] = {}
-    seen: set[str] = set()
-    for device in devices.of_kind("mdev"):
-        try:
-            uuid = _uuid(device)
-            if uuid in seen:
-                raise fault(device.what, f"another is {uuid} as well")
-            seen.add(uuid)
-            below.setdefault(device.parent, []).append(
-                (device, Mdev(uuid, _type_of(device), owners.get(uuid)))
-            )
-        except DriverError as error:
-            faults.append(error.message)
+    for pair in found.values():
+        below.setdefault(pair[0].parent, []).append(pair)
     return below
+
+
+def _is_another(device: NodeDevice, name: str) -> DriverError:
+    return fault(device.what, f"another is {name} as well")
 
 
 def _uuid(device: NodeDevice) -> str:
@@ -289,14 +289,14 @@ def _type_of(device: NodeDevice) -> str:
     return name
 
 
-def _parent(device: NodeDevice, types: Element, pairs: tuple[Pair, ...]) -> MdevParent:
+def _parent(device: NodeDevice, pairs: tuple[Pair, ...]) -> MdevParent:
     """Parse one parent with its types.
 
     :raises DriverError: a part of it is garbled.
     """
     bus, name = _place(device)
     available: dict[str, int] = {}
-    for kind in types.findall("type"):
+    for kind in device.capability.findall("capability[@type='mdev_types']/type"):
         if not kind.get("id"):
             raise fault(device.what, "one of its types has no id")
         available[kind.get("id", "")] = natural(

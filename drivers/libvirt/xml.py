@@ -3,7 +3,8 @@ malicious.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 from xml.etree import ElementTree
 
 from agent.errors import DriverError
@@ -26,11 +27,37 @@ _INTEGER = re.compile(r"-?[0-9]{1,15}")
 _NUMBER = re.compile(r"0x[0-9a-fA-F]{1,12}|[0-9]{1,15}")
 
 Element = ElementTree.Element
+Item = TypeVar("Item")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 def fault(what: str, why: str) -> DriverError:
     """Return an error of one line that names what was read."""
     return DriverError(printable(f"{what}: {why}"))
+
+
+def read_each(
+    items: Iterable[Item],
+    read: Callable[[Item], Value],
+    key: Callable[[Value], Key],
+    faults: list[str],
+    twice: Callable[[Item, Key], DriverError],
+) -> dict[Key, Value]:
+    """Return what ``read`` makes of the items, by key. An item that cannot be read is added to the
+    ``faults``, as is one with the key of another, by the error that ``twice`` returns; the others
+    stay.
+    """
+    found: dict[Key, Value] = {}
+    for item in items:
+        try:
+            value = read(item)
+            if key(value) in found:
+                raise twice(item, key(value))
+            found[key(value)] = value
+        except DriverError as error:
+            faults.append(error.message)
+    return found
 
 
 class _Builder(ElementTree.TreeBuilder):

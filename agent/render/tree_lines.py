@@ -29,7 +29,7 @@ USED = 2
 USUAL = {0: "-", 1: "not asked", 3: "0", 4: "1.0"}
 """The cells that say nothing, by column."""
 GAP = " " * 3
-NONE_ON_RECORD, NOT_ASKED = "-", "not asked"
+NONE_ON_RECORD, NOT_ASKED, NOT_THERE = "-", "not asked", "not there"
 NO_FIGURE, NO_FIGURES = (
     "the records do not say how much of it is used",
     "the records do not say what is used here",
@@ -104,9 +104,11 @@ def used_legend(rows: Sequence[Sequence[str]]) -> str:
         parts.append(NO_FIGURES)
     elif NONE_ON_RECORD in recorded:
         parts.append(f"{NONE_ON_RECORD}: {NO_FIGURE}")
+    if NOT_THERE in counted:
+        what = "the node is" if {*counted} == {NOT_THERE} else f"{NOT_THERE}:"
+        parts.append(f"{what} not in Placement yet, which {command_line('agent --once')} writes")
     if NOT_ASKED in counted:
-        of_all = set(counted) == {NOT_ASKED}
-        where = "" if of_all else "everywhere "
+        where = "" if {*counted} <= {NOT_ASKED, NOT_THERE} else "everywhere "
         way = command_line(WAY_TO_ASK)
         parts.append(f"Placement was not asked {where}what is used: {way}")
     return "; ".join(parts)
@@ -143,11 +145,13 @@ def inventory_rows(provider: Provider, node: HasTree) -> list[tuple[str, ...]]:
 
 def _inventory(provider: Provider, node: HasTree) -> tuple[_Amounts, ...]:
     used, counted = node.used.get(provider.uuid, {}), counted_amounts(node, provider.uuid)
+    # A provider has its generation from Placement.
+    unknown = NOT_THERE if provider.generation is None else NOT_ASKED
     return tuple(
         (
             printable(name),
             on_record(used.get(name)),
-            in_placement(None if counted is None else counted.get(name, 0)),
+            unknown if counted is None else str(counted.get(name, 0)),
             str(record["total"]),
             str(record["reserved"]),
             str(float(record["allocation_ratio"])),

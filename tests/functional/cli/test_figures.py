@@ -1,6 +1,7 @@
 """What is used of a host: each figure is called what it is, on record or in Placement."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -178,15 +179,19 @@ def test_an_amount_that_the_driver_does_not_say_is_a_dash_that_is_explained(
     assert text.count("-: the driver does not say how much the host has") == 1
 
 
-def test_a_placement_that_was_not_asked_is_told_and_the_command_asks_it(agent: AgentHere) -> None:
-    legend = (
-        "the records do not say what is used here; Placement was not asked what is used: "
-        f"agent --config-file {agent.config_file} --once --dry-run --with-usages"
-    )
-    assert legend in agent.run("--once", "--dry-run").stdout
+def test_a_node_that_is_not_in_placement_is_told_and_once_it_is_there_it_has_figures(
+    agent: AgentHere,
+) -> None:
+    ask = ("--once", "--dry-run", "--with-usages")
+    for words in (ask[:2], ask):
+        text = agent.run(*words).stdout
+        assert "--with-usages" not in text
+        (command,) = re.findall(r"the node is not in Placement yet, which agent (.*) writes", text)
+        assert shlex.split(command) == ["--config-file", str(agent.config_file), "--once"]
     assert agent.run("--once").code == 0
-    asked = agent.run("--once", "--with-usages").stdout
+    asked = agent.run(*ask).stdout
     assert "not asked" not in asked
+    assert "not there" not in asked
     assert {cells[1] for cells in rows(asked, "MEMORY_MB", "VCPU", "DISK_GB")} == {"0"}
 
 

@@ -23,11 +23,12 @@ from agent.audit.new_nodes import AuditSteps, NewNodes
 from agent.audit.node_audit import NodeAudit
 from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes
-from agent.errors import AgentBug, AgentError, PlacementError, StandingBy
+from agent.errors import AgentBug, AgentError, PlacementError, StandingBy, StoreError
 from agent.http.bounded import LastCalls
 from agent.model.finding import Problem
 from agent.model.names import ProviderUuid, printable
-from agent.model.report import METHODS, NodeReport, Report
+from agent.model.report import METHODS, LastFound, NodeReport, Report, last_found
+from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.server import Server
@@ -117,6 +118,8 @@ class Fleet:
         # The only node of which the store has something; this agent alone adds others.
         self._alone = frozenset[str]()
         self._full_audit_interval = full_audit_interval
+        # What the store has of earlier audits, by node; None before it was asked.
+        self._found: dict[str, LastFound] | None = None
         self._deleted, self.leases = DeletedNodes(context, driver_name), FleetLeases(context)
         # Checked once, because isinstance() on a Protocol takes as long as some audits.
         self._marks = context.driver if isinstance(context.driver, MarksNodes) else None
@@ -255,9 +258,27 @@ class Fleet:
             # After the audits, because ended records may prove until then whose leaked allocations
             # these are.
             tidy_records(context.tracking.usage_step)
+            self._save_found(nodes)
         if not names:
             self._tell_absent(found, nodes)
         return tuple(nodes)
+
+    def _save_found(self, nodes: Sequence[NodeReport]) -> None:
+        """Save what was found where it is not what the audits before found. A failure is logged,
+        because the nodes' reports must still be returned; the next pass tries again.
+        """
+        storage, now = self.context.server.storage, clock.now()
+        try:
+            if self._found is None:
+                self._found = {found.root: found for found in storage.last_found()}
+            before = self._found
+            found = {node.uuid: last_found(node, before.get(node.uuid), now) for node in nodes}
+            new = [one for uuid, one in found.items() if one is not before.get(uuid)]
+            if new:
+                storage.save_found(new)
+                self._found = before | found
+        except StoreError as error:
+            LOG.warning("what the audits found was not saved: %s", error)
 
     def _take_leases(self, *, dry_run: bool) -> None:
         """Take or renew the lease, or in a dry run check that it is free, if other agents see the
@@ -273,7 +294,7 @@ class Fleet:
         them meanwhile.
         """
         self._audits.clear()
-        self._unsaved = ()
+        self._unsaved, self._found = (), None
         self._deleted.forget()
 
     def _unchanged_reports(

@@ -6,7 +6,6 @@ load than the daemon takes to answer.
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from oslo_config import cfg
 
@@ -14,28 +13,25 @@ from agent.api.node_documents import JsonObject, node_records
 from agent.api.service import RecordViews
 from agent.cli.commands.tree import offered_inventories
 from agent.conf.default import host_name
+from agent.model.finding import WELL
 from agent.model.instance import NOTHING, Amounts
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
-from agent.render.json_report import StoredTree, own_providers, tree_rows
+from agent.model.report import LastFound
+from agent.render.document import error_rows
+from agent.render.json_report import (
+    StoredTree,
+    drift_document,
+    found_summary,
+    own_providers,
+    tree_rows,
+)
 from agent.store.records import Records
 from agent.store.store import Store, open_read_only
 from agent.tracker.claim_usage import cells_of_claims, provider_usage
 from agent.tracker.node_record import HostCapacity
 from agent.tracker.node_state import NodeState
 from agent.tree.policy import Policy
-
-# The keys of a node that only a daemon knows.
-ONLY_OF_A_DAEMON = (
-    "driver",
-    "state",
-    "audited_at",
-    "last_good_audit_at",
-    "usage",
-    "drift",
-    "drift_kinds",
-    "drift_warnings",
-)
 
 
 def open_stored(conf: cfg.ConfigOpts) -> Store:
@@ -46,19 +42,53 @@ def open_stored(conf: cfg.ConfigOpts) -> Store:
     return open_read_only(Path(conf.store.path), conf.store.connection)
 
 
-def nodes(store: Store) -> Iterator[dict[str, Any]]:
-    """Yield the nodes as the last run left them. Their present state is unknown."""
-    for endpoint, root in store.views():
-        view = store.view(endpoint, root)
-        if view is not None and view.tree.exists(root):
-            unknown: dict[str, Any] = dict.fromkeys(ONLY_OF_A_DAEMON)
-            yield {
-                "name": view.tree.name_of(root),
-                "uuid": root,
-                **unknown,
-                "providers": len(view.tree.get_provider_uuids(root)),
-                "errors": [],
-            }
+def drifts(store: Store) -> list[JsonObject]:
+    """Return the nodes with the drift that audits found; None: none was made."""
+    return [
+        {
+            **_node(tree, found),
+            "drift": found and [drift_document(one, tree.tree) for one in found.drift],
+        }
+        for tree, found in _found_nodes(store)
+    ]
+
+
+def summaries(store: Store) -> list[JsonObject]:
+    """Return the summaries of the nodes, as the API lists them, as audits found them."""
+    unknown = dict.fromkeys(("drift", "drift_kinds", "drift_warnings"))
+    return [
+        {
+            **_node(tree, found),
+            "usage": None,
+            "providers": len(own_providers(tree.tree, tree.uuid)),
+            **(unknown if found is None else found_summary(found)),
+        }
+        for tree, found in _found_nodes(store)
+    ]
+
+
+def _node(tree: StoredTree, found: LastFound | None) -> JsonObject:
+    return {
+        "name": tree.name,
+        "uuid": tree.uuid,
+        "driver": found and found.driver,
+        "state": found and found.state,
+        "found_at": found and found.found_at,
+        "audited_at": None,
+        "last_good_audit_at": None,
+        "errors": error_rows(found.errors) if found is not None else [],
+    }
+
+
+def _found_nodes(store: Store) -> Iterator[tuple[StoredTree, LastFound | None]]:
+    """Yield the nodes with what audits found last, None if that is unknown."""
+    found = {one.root: one for one in store.last_found()}
+    seen = list(_seen_trees(store))
+    yield from ((tree, found.get(ProviderUuid(tree.uuid))) for tree in seen)
+    for uuid in found.keys() - {tree.uuid for tree in seen}:
+        # The providers of one that is well were deleted.
+        if found[uuid].state not in WELL:
+            yield StoredTree(found[uuid].name, uuid, "", ProviderTree(), frozenset()), found[uuid]
 
 
 def _seen_trees(store: Store) -> Iterator[StoredTree]:

@@ -3,10 +3,21 @@ contract.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from agent.model.finding import CHANGED, DONE, FAILED, PARTLY, WELL, Drift, NodeState, Problem
+from agent.model.finding import (
+    CHANGED,
+    CONFLICTS,
+    DONE,
+    FAILED,
+    PARTLY,
+    WELL,
+    Drift,
+    NodeState,
+    Problem,
+)
+from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.version import agent_version
 
@@ -87,6 +98,50 @@ class NodeReport:
     """The sections of the facts that could not be read."""
     judged: bool = True
     """Whether the audit came as far as to find drift."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastFound:
+    """What the audits of a node have found, as the store keeps it."""
+
+    root: ProviderUuid
+    name: str
+    driver: str
+    state: NodeState
+    drift: tuple[Drift, ...]
+    errors: tuple[Problem, ...]
+    found_at: float
+    """Since when they find the same, in seconds since the epoch."""
+
+
+def last_found(node: NodeReport, before: LastFound | None, now: float) -> LastFound:
+    """Return what is found of a node after an audit; ``before`` itself if that is the same."""
+    # What was changed is in sync from then on.
+    found = LastFound(
+        ProviderUuid(node.uuid),
+        node.name,
+        node.driver,
+        "in-sync" if node.state == "changed" else node.state,
+        tuple(drift_after(node, before.drift if before is not None else ())),
+        tuple(node.errors),
+        before.found_at if before is not None else now,
+    )
+    return before if before == found else replace(found, found_at=now)
+
+
+def drift_after(node: NodeReport, before: Sequence[Drift]) -> Sequence[Drift]:
+    """Return the drift of a node after an audit. One that could not look, as in an outage, has not
+    ended any of the drift ``before``.
+    """
+    if node.judged:
+        return node.drift
+    # Conflicts are found before all other drift.
+    kept = [
+        drift
+        for drift in before
+        if drift not in node.drift and not (node.drift and drift.kind in CONFLICTS)
+    ]
+    return (*node.drift, *kept)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Literal, Protocol, TypeVar
@@ -20,6 +20,7 @@ from agent.model.mirror import (
     ServerCapabilities,
 )
 from agent.model.names import ProviderUuid, is_custom
+from agent.model.report import LastFound
 from agent.placement.client import PlacementClient
 from agent.placement.exchange import Exchange
 from agent.placement.transport import Transport
@@ -63,6 +64,12 @@ class PlacementStorage(Protocol):
 
         :raises RecordConflict: another agent wrote the journal since it was read.
         """
+
+    def last_found(self) -> Sequence[LastFound]:
+        """Return what the last audits found."""
+
+    def save_found(self, found: Sequence[LastFound]) -> None:
+        """Save what the last audits of these nodes found."""
 
     def together(self) -> AbstractContextManager[None]:
         """Save the views and journals of the block at its end, in one transaction if possible.
@@ -122,6 +129,14 @@ class OptionalStorage:
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
         """Save a journal. Return it with its new version."""
         return self._ask(lambda storage: storage.save_journal(root, journal), journal)
+
+    def last_found(self) -> Sequence[LastFound]:
+        """Return what the last audits found."""
+        return self._ask(lambda storage: storage.last_found(), ())
+
+    def save_found(self, found: Sequence[LastFound]) -> None:
+        """Save what the last audits found."""
+        self._ask(lambda storage: storage.save_found(found), None)
 
     def together(self) -> AbstractContextManager[None]:
         """Do nothing: each save meets the first error by itself."""

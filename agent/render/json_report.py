@@ -11,7 +11,7 @@ from agent.model.finding import Drift
 from agent.model.inventory import completed, without_empty
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import Provider, ProviderTree
-from agent.model.report import METHODS, STEPS, NodeReport, Outcome, Report
+from agent.model.report import METHODS, STEPS, LastFound, NodeReport, Outcome, Report
 from agent.render.document import error_rows, replace_uuids
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "state": node.state,
         "attempts": node.attempts,
         "operations": [_operation(outcome) for outcome in node.outcomes],
-        "drift": [_drift(drift, node.tree) for drift in node.drift],
+        "drift": [drift_document(drift, node.tree) for drift in node.drift],
         "tree": tree_rows(node),
         "usage": {
             "vcpus_used": node.usage.vcpus_used,
@@ -187,7 +187,18 @@ def _operation(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _drift(drift: Drift, tree: ProviderTree) -> dict[str, Any]:
+def found_summary(found: NodeReport | LastFound) -> dict[str, Any]:
+    """Return what the summary of a node says of drift and errors."""
+    return {
+        "drift": len(found.drift),
+        "drift_kinds": dict(sorted(Counter(drift.kind for drift in found.drift).items())),
+        "drift_warnings": sum(drift.severity == "warning" for drift in found.drift),
+        "errors": error_rows(found.errors),
+    }
+
+
+def drift_document(drift: Drift, tree: ProviderTree) -> dict[str, Any]:
+    """Return the document of a drift. ``tree``: has the provider's name."""
     provider = drift.provider
     subject = {
         key: value

@@ -125,6 +125,7 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
                 else "no audit was good yet"
             )
             lines += wrap_line(escape_text(f"  {known}", "dim"), look)
+        lines += [Text(f"  {since}", "dim") for since in _since(node)]
         if node["drift"] is None:
             way = command_line("agent --once --dry-run")
             lines += [Text(f"  unknown: only an audit finds it: {way}", "yellow")]
@@ -189,12 +190,19 @@ def _facts(node: Document, now: float) -> Iterator[str]:
         yield ", ".join(
             number_of(usage[f"{noun}s"], noun) for noun in ("instance", "claim", "migration")
         )
+    yield from _since(node)
     if node["audited_at"]:
         yield f"audited {_ago(node['audited_at'], now)}"
         if node["last_good_audit_at"] is None:
             yield "never well yet"
         elif node["last_good_audit_at"] < node["audited_at"]:
             yield f"last well {_ago(node['last_good_audit_at'], now)}"
+
+
+def _since(node: Document) -> Iterator[str]:
+    """Yield since when audits find what the store has of the node."""
+    if found_at := node.get("found_at"):
+        yield f"as audits have found it since {_moment(found_at)}"
 
 
 def _moment(at: float) -> str:

@@ -4,7 +4,6 @@ and the health of the process.
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -17,11 +16,11 @@ from agent.api.problem import Stopping, Unready, Unwell
 from agent.api.service import Audit, Document, LastAudit, RecordViews, ReportPage
 from agent.audit.context import AuditContext
 from agent.errors import AgentError, DriverTimeout, ObservesOnly
-from agent.model.finding import CONFLICTS, WELL, Problem
-from agent.model.report import NodeReport, Report
+from agent.model.finding import WELL, Problem
+from agent.model.report import NodeReport, Report, drift_after
 from agent.monitors import Measurement
 from agent.placement.client import PlacementClient
-from agent.render.json_report import StoredTree, own_providers, tree_document
+from agent.render.json_report import StoredTree, found_summary, own_providers, tree_document
 from agent.service.audit_queue import AuditRequests
 from agent.service.report_page import audit_document, make_report_page
 from agent.tracker.errors import NodeNotReady, UnknownNode
@@ -361,14 +360,7 @@ def _last_audit(
     if before is None:
         return LastAudit(node, endpoint, now, now if well else None)
     if not node.judged:
-        # An audit that could not look, as in an outage, has not ended any drift. Conflicts are
-        # found before all other drift.
-        kept = [
-            drift
-            for drift in before.report.drift
-            if drift not in node.drift and not (node.drift and drift.kind in CONFLICTS)
-        ]
-        node = replace(node, drift=(*node.drift, *kept))
+        node = replace(node, drift=drift_after(node, before.report.drift))
     # A node without an audit was either found unchanged, or could not be audited.
     return LastAudit(
         node, endpoint, now if node.seconds or well else before.at, now if well else before.good_at
@@ -394,11 +386,5 @@ def _summary(seen: LastAudit) -> dict[str, Any]:
         "last_good_audit_at": seen.good_at,
         "usage": asdict(report.usage),
         "providers": len(own_providers(report.tree, report.uuid)),
-        "drift": len(report.drift),
-        "drift_kinds": dict(sorted(Counter(drift.kind for drift in report.drift).items())),
-        "drift_warnings": sum(drift.severity == "warning" for drift in report.drift),
-        "errors": [
-            {"code": error.code, "message": error.message, "remedy": error.remedy}
-            for error in report.errors
-        ],
+        **found_summary(report),
     }

@@ -1,8 +1,9 @@
 """The rows of what is kept of Placement: the views of the trees of nodes, the capabilities of
-servers, and the ownership journals.
+servers, and the ownership journals; and of what audits found last.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -15,11 +16,15 @@ from agent.errors import RecordConflict
 from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, name_first
 from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.report import LastFound
+from agent.store.record_table import NONSENSE
 from agent.store.tables import (
     CAPABILITIES,
     COMPUTE_NODE,
     ENDPOINT,
+    FOUND,
     JOURNAL,
+    LAST_AUDIT,
     MIRROR,
 )
 
@@ -178,3 +183,22 @@ def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
     others = exists().where(COMPUTE_NODE.c.uuid == JOURNAL.c.root, COMPUTE_NODE.c.host != host)
     statement = select(JOURNAL.c.root).where(~JOURNAL.c.empty, ~others)
     return frozenset(connection.execute(statement).scalars())
+
+
+# --- what audits found ----------------------------------------------------------------------------
+
+
+def load_found(connection: Connection) -> list[LastFound]:
+    """Return what audits found last of each node; what cannot be understood is left out, because
+    the next audit writes it anew.
+    """
+    found = []
+    for row in connection.execute(select(*LAST_AUDIT.c)):
+        with suppress(*NONSENSE):
+            found.append(FOUND.value(row))
+    return found
+
+
+def save_found(connection: Connection, found: Sequence[LastFound]) -> None:
+    """Save what audits found last of these nodes."""
+    connection.execute(_insert_or_update(connection, LAST_AUDIT), [FOUND.row(one) for one in found])

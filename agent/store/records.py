@@ -37,6 +37,7 @@ from agent.store.tables import (
     INSTANCE,
     INSTANCES,
     JOURNAL,
+    LAST_AUDIT,
     LEASE,
     LEASES,
     MIGRATION,
@@ -86,6 +87,7 @@ CAME_TO_NOTHING = and_(
     INSTANCE.c.node.is_(None),
     INSTANCE.c.vm_state.in_(["building", "error", "deleted"]),
 )
+KEPT_BY_ROOT = (MIRROR.c.root, JOURNAL.c.root, LAST_AUDIT.c.root, LEASE.c.node)
 # In the order of their references.
 REMOVALS = (
     # A running move is continued by the id of its claim.
@@ -110,7 +112,7 @@ REMOVALS = (
     ),
     *(
         delete(key.table).where(key.in_(ENDED_NODES))
-        for key in (DEVICE.c.node, UNIT.c.node, MIRROR.c.root, JOURNAL.c.root, LEASE.c.node)
+        for key in (DEVICE.c.node, UNIT.c.node, *KEPT_BY_ROOT)
     ),
     delete(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid.in_(ENDED_NODES)),
 )
@@ -229,7 +231,7 @@ class Transaction(RecordReader):
             UNIT.c.node,
         ):
             self._move(column, before, after)
-        for column in (MIRROR.c.root, JOURNAL.c.root, LEASE.c.node, COMPUTE_NODE.c.uuid):
+        for column in (*KEPT_BY_ROOT, COMPUTE_NODE.c.uuid):
             to.execute(delete(column.table).where(column == before))
         to.execute(update(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == after).values(deleted=False))
         return released

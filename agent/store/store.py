@@ -17,6 +17,7 @@ from agent.deadline import held
 from agent.errors import StoreError
 from agent.model.mirror import Journal, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
+from agent.model.report import LastFound
 from agent.store import database_file, engines, lock, placement_rows
 from agent.store.engines import Location, locate
 from agent.store.store_errors import SET_ASIDE, damaged_store, translate_errors
@@ -100,6 +101,15 @@ class Store:
         """
         self.write(placement_rows.save_journals, (root, journal))
         return replace(journal, version=journal.version + 1)
+
+    def last_found(self) -> list[LastFound]:
+        """Return what the last audits of all nodes found."""
+        return self._load(placement_rows.load_found)
+
+    def save_found(self, found: Sequence[LastFound]) -> None:
+        """Save what the last audits of these nodes found."""
+        with self.writing() as connection:
+            placement_rows.save_found(connection, found)
 
     @contextmanager
     def together(self) -> Iterator[None]:

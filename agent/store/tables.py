@@ -33,6 +33,7 @@ from agent.model.devices import DeviceRecord, UnitRecord
 from agent.model.instance import Instance
 from agent.model.mirror import ServerCapabilities
 from agent.model.node_records import ENDED, Claim, ComputeNode, Lease, Migration
+from agent.model.report import LastFound
 from agent.store.engines import BUSY_SECONDS, Location, writer
 from agent.store.record_table import METADATA, UUID, Mapper, RecordTable, quote
 from agent.store.store_errors import damaged_store, other_schema
@@ -151,10 +152,15 @@ JOURNAL = Table(
     Column("contents", Text, nullable=False),
 )
 
+FOUND = Mapper(LastFound)
+
+# What the audits found last, for those who ask without a daemon.
+LAST_AUDIT = Table("last_audit", METADATA, *FOUND.columns(["root"]))
+
 # --- the schema's number --------------------------------------------------------------------------
 
 # A store with another number is refused, whichever is greater.
-VERSION = "0018"
+VERSION = "0019"
 # Written in the header of every SQLite file of the agent ("cnag"), so that a foreign file is
 # never taken for a store.
 APPLICATION_ID = 0x636E6167

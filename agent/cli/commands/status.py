@@ -56,7 +56,7 @@ _SHOWN = ("name", "uuid", "state", "audited_at", "last_good_audit_at", "drift", 
 
 def show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show the drift of all nodes, or of those that ``--node`` names, as the last audits found it
-    that could look; the store knows the nodes only. Return the exit code: with
+    that could look. Return the exit code: with
     ``--detailed-exitcode`` CHANGED if any is a warning, FAILED if it is unknown.
 
     :raises StoreError: no daemon runs, and the store cannot be read.
@@ -89,11 +89,11 @@ def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Document]
 
 
 def _stored_nodes(store: "Store", wanted: Sequence[str]) -> Sequence[Document]:
-    from agent.cli.without_daemon import nodes
+    from agent.cli.without_daemon import drifts
 
     return [
-        {key: node[key] for key in _SHOWN}
-        for node in select_nodes(list(nodes(store)), wanted, "the store")
+        {key: node[key] for key in (*_SHOWN, "found_at")}
+        for node in select_nodes(drifts(store), wanted, "the store")
     ]
 
 
@@ -122,9 +122,9 @@ def show_status(conf: cfg.ConfigOpts, options: Options) -> int:
 
 def _find_status(conf: cfg.ConfigOpts, options: Options) -> Document:
     def of_store(store: "Store") -> Document:
-        from agent.cli.without_daemon import nodes
+        from agent.cli.without_daemon import summaries
 
-        return {"daemon": None, "nodes": list(nodes(store))}
+        return {"daemon": None, "nodes": summaries(store)}
 
     found, _ = ask_daemon_or_store(conf, options, _of_daemon, of_store)
     return found

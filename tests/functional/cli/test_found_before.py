@@ -1,0 +1,66 @@
+"""Without a daemon, drift and status say what audits found, and since when."""
+
+import time
+from pathlib import Path
+
+from tests.functional.cli.setups import from_file
+from tests.support.http_placement import HttpPlacement
+from tests.support.system import AgentHere
+
+GUEST = "5f9c2a34-7d1e-4a8b-9c46-00000000e1f2"
+HOST = {
+    "uuid": "5f9c2a34-7d1e-4a8b-9c46-00000000e1f1",
+    "cpu": {"online": "0-7"},
+    "memory_mib": 16384,
+    "guests": [{"uuid": GUEST, "name": "one", "vcpus": 2, "memory_mib": 2048}],
+}
+
+
+def drift(agent: AgentHere) -> tuple[list[str], float]:
+    """The kinds of the only node's drift, and since when."""
+    (node,) = agent.run("drift", "--format", "json").json["nodes"]
+    return [one["kind"] for one in node["drift"]], node["found_at"]
+
+
+def test_what_audits_found_is_told_until_one_finds_something_else(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
+    assert agent.run("drift").stdout == "no nodes\n"
+    begun = time.time()
+    assert agent.run("--once").code == 0
+    kinds, since = drift(agent)
+    assert kinds == ["unknown-domain"]
+    assert begun <= since <= time.time()
+    (node,) = agent.run("status", "--format", "json").json["nodes"]
+    assert (node["state"], node["drift_kinds"]) == ("in-sync", {"unknown-domain": 1})
+    assert (node["drift"], node["drift_warnings"], node["found_at"]) == (1, 1, since)
+    for command, told in (("drift", " guests import"), ("status", "drift: 1 unknown-domain")):
+        shown = agent.run(command, "--offline", "--detailed-exitcode")
+        # Nobody knows whether it is so still.
+        assert shown.code == 1
+        text = " ".join(shown.stdout.split())
+        assert told in text
+        assert "as audits have found it since 20" in text
+    # Another audit that finds the same changes nothing.
+    assert agent.run("--once").code == 0
+    assert drift(agent) == (kinds, since)
+    assert agent.run("guests", "import").code == 0
+    assert agent.run("--once", "--dry-run").code == 0
+    assert drift(agent) == (kinds, since)
+    assert agent.run("--once").code == 0
+    kinds, later = drift(agent)
+    assert kinds == ["missing-allocation"]
+    assert later > since
+
+
+def test_the_errors_of_a_node_that_was_never_written_are_told(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
+    with agent.config_file.open("a") as config:
+        config.write("[compute]\ncpu_dedicated_set = 90\n")
+    failed = agent.run("--once", "--format", "json").json["nodes"][0]
+    assert failed["state"] == "failed"
+    (node,) = agent.run("status", "--format", "json").json["nodes"]
+    assert (node["state"], node["errors"]) == ("failed", failed["errors"])

@@ -3,12 +3,11 @@ over; or, in an agent that only observes, by the guests of a node that nova-comp
 functions of what the audit has read, which return what else they need to read.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import os_traits
 
-from agent.audit.last_outcome import verdict_again
 from agent.audit.observation import (
     GuestAllocations,
     HeldElsewhere,
@@ -23,6 +22,7 @@ from agent.audit.observation import (
     Shaped,
     TreeOf,
     WholeAllocations,
+    verdict_again,
 )
 from agent.model.finding import Drift
 from agent.model.inventory import Allocation
@@ -128,8 +128,17 @@ def _verdicts(
         operations=tuple(removal_operations(kept, found, held.own, roots)),
         drift=(
             # Without records the guests that run are told as guests.
-            *(one for one in verdicts.drift if held.on_record or _runs_not(one, holding)),
-            *_refuted_drift(refuted, found, held.own),
+            *(
+                one
+                for one in verdicts.drift
+                if held.on_record
+                or (holding.running is not None and one.consumer not in holding.running)
+            ),
+            *(
+                leftover.otherwise
+                for uuid, leftover in refuted.items()
+                if uuid in found and not found[uuid].resources.keys().isdisjoint(held.own)
+            ),
             *others.values(),
             *twice.values(),
             *allocation_drift(holding, records, _remedies(seen, holding)),
@@ -160,21 +169,6 @@ def _leftovers(
             return is_leftover
         (confirmed if is_leftover else refuted)[removal.consumer] = removal.leftover
     return confirmed, refuted
-
-
-def _runs_not(drift: Drift, holding: AllocationShare) -> bool:
-    """Whether the consumer that ``drift`` is about is known not to run here."""
-    return holding.running is not None and drift.consumer not in holding.running
-
-
-def _refuted_drift(
-    refuted: Mapping[ConsumerUuid, Leftover],
-    found: Mapping[ConsumerUuid, Allocation],
-    own: Collection[ProviderUuid],
-) -> Iterator[Drift]:
-    for uuid, leftover in refuted.items():
-        if uuid in found and not found[uuid].resources.keys().isdisjoint(own):
-            yield leftover.otherwise
 
 
 def _remedies(seen: Observation, holding: AllocationShare) -> Remedies:

@@ -17,7 +17,7 @@ from threading import Event
 from typing import TypeVar
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions, AuditOrder
-from agent.audit.fleet_nodes import DeletedNodes, FleetLeases, tidy_records
+from agent.audit.fleet_nodes import DeletedNodes, FleetLeases
 from agent.audit.flushing import Steps
 from agent.audit.new_nodes import AuditSteps, NewNodes
 from agent.audit.node_audit import NodeAudit
@@ -256,8 +256,11 @@ class Fleet:
         nodes += self._audit_all(client, deleted, options, rows, count, deleted=True)
         if not options.dry_run:
             # After the audits, because ended records may prove until then whose leaked allocations
-            # these are.
-            tidy_records(context.tracking.usage_step)
+            # these are. A failure does not keep the nodes' reports back; the next pass tries again.
+            try:
+                context.tracking.usage_step.remove_ended_records()
+            except StoreError as error:
+                LOG.warning("records of what has ended long ago were not removed: %s", error)
             self._save_found(nodes)
         if not names:
             self._tell_absent(found, nodes)
@@ -379,21 +382,15 @@ class Fleet:
         # The roots of another program do not carry the mark.
         if self.context.observes or len(chosen) == 1 < len(found):
             return None
-        if self._is_alone(found):
-            return None
-        return {
-            row.uuid: row for row in client.providers_with_trait(agent_trait(self.context.agent))
-        }
-
-    def _is_alone(self, found: Mapping[str, str]) -> bool:
-        """Return whether ``found`` is one node, and the store has nothing of others of this
-        host.
-        """
         if found.keys() != self._alone:
             storage = self.context.server.storage
             alone = len(found) == 1 and not storage.roots(self._host) - found.keys()
             self._alone = frozenset(found) if alone else frozenset()
-        return bool(self._alone)
+        if self._alone:
+            return None
+        return {
+            row.uuid: row for row in client.providers_with_trait(agent_trait(self.context.agent))
+        }
 
     def _audit_all(
         self,
@@ -499,14 +496,11 @@ class Fleet:
         if deleted:
             self._audits.pop(uuid, None)
         elif not options.dry_run and self._marks is not None:
-            audit.remember(report, mark, time.monotonic() + self._spread(uuid))
+            # It is audited again all the same after at least half of the interval, and a part of
+            # the other half that its uuid decides.
+            pause = self._full_audit_interval * (0.5 + int(uuid[:4], 16) / SPREAD)
+            audit.remember(report, mark, time.monotonic() + pause)
         return report
-
-    def _spread(self, uuid: str) -> float:
-        """Return the seconds after which a node is audited again all the same: at least half of the
-        interval, and a part of the other half that its uuid decides.
-        """
-        return self._full_audit_interval * (0.5 + int(uuid[:4], 16) / SPREAD)
 
     def _forget_tree(self, uuid: str) -> None:
         if uuid in self._audits:

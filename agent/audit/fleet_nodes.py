@@ -7,10 +7,9 @@ from typing import cast
 
 from agent.audit.context import AuditContext
 from agent.driver.interface import MarksNodes, NeedsLease
-from agent.errors import AgentError, DriverError, StoreError
+from agent.errors import AgentError, DriverError
 from agent.model.names import ProviderUuid, name_first, printable
 from agent.placement.answers import Row
-from agent.tracker.usage_step import UsageStep
 
 LOG = logging.getLogger(__name__)
 
@@ -112,8 +111,11 @@ class DeletedNodes:
         than ``PART_DELETED`` of all, the answer counts only with ``believe``.
         """
         deleted, now = {}, time.monotonic()
+        context, storage = self._context, self._context.server.storage
         missing = {
-            uuid: row for uuid, row in rows.items() if uuid not in listed and self._is_ours(uuid)
+            uuid: row
+            for uuid, row in rows.items()
+            if uuid not in listed and storage.journal(uuid).owns(uuid)
         }
         self._elsewhere = _recent(self._elsewhere, missing, now)
         self._doubted = _recent(self._doubted, missing, now)
@@ -127,7 +129,12 @@ class DeletedNodes:
             if uuid in self._elsewhere:
                 continue
             try:
-                answer = self._is_deleted(row.name)
+                answer = context.worker.call(
+                    context.driver.is_node_deleted,
+                    row.name,
+                    deadline=context.facts_deadline,
+                    node=row.name,
+                )
             except DriverError as error:
                 errors.append(error)
                 break
@@ -160,15 +167,6 @@ class DeletedNodes:
             "lost: agent --once --remove-deleted --dry-run; then: agent --once --remove-deleted",
         )
 
-    def _is_ours(self, root: ProviderUuid) -> bool:
-        return self._context.server.storage.journal(root).owns(root)
-
-    def _is_deleted(self, name: str) -> bool:
-        context = self._context
-        return context.worker.call(
-            context.driver.is_node_deleted, name, deadline=context.facts_deadline, node=name
-        )
-
     def forget(self) -> None:
         """Forget the answers, because another agent may have managed the nodes meanwhile."""
         self._elsewhere.clear()
@@ -182,16 +180,3 @@ def _recent(
     again.
     """
     return {uuid: at for uuid, at in answers.items() if uuid in missing and now - at < ASK_AGAIN}
-
-
-def tidy_records(usage_step: UsageStep) -> None:
-    """Remove records that ended long ago. A failure is logged, because the nodes' reports must
-    still be returned; the next pass tries again.
-    """
-    failure = ""
-    try:
-        usage_step.remove_ended_records()
-    except StoreError as error:
-        failure = str(error)
-    if failure:
-        LOG.warning("records of what has ended long ago were not removed: %s", failure)

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.flushing import Flushing, Steps
-from agent.audit.last_outcome import last_outcome
 from agent.audit.misplaced import MisplacedGuests
 from agent.audit.name_conflict import tell_way_out
-from agent.audit.observation import LastOutcome
+from agent.audit.observation import LastOutcome, last_outcome
 from agent.audit.planning import plan_audit, plan_removal
 from agent.audit.reading import Reader
 from agent.audit.remembered import Surpluses

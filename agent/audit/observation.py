@@ -1,9 +1,11 @@
-"""What an audit of a node has read, and what it still needs to read: data between the reads and the
-pure plan.
+"""What an audit of a node has read, what it still needs to read, and what follows: data between the
+reads and the pure plan. And the memo of an audit: what followed from the last observation follows
+again as long as all that it followed from is as it was; nothing is kept that depends on the time,
+or on what is asked anew in each pass.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
@@ -11,7 +13,6 @@ from agent.driver.interface import Allocations
 from agent.errors import AgentError
 from agent.model.facts import HostFacts
 from agent.model.finding import Drift
-from agent.model.inventory import Allocation
 from agent.model.mirror import Consumers, Held, Journal, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import AllocationOperation
@@ -27,7 +28,7 @@ from agent.tree.allocation_repair import AllocationRepair, Surplus
 from agent.tree.device_providers import DeviceProviders
 from agent.tree.policy import Policy
 from agent.tree.reported_cards import DeviceUses
-from agent.tree.reshape.allocation_editor import GuestPlaces, Sharing
+from agent.tree.reshape.allocation_editor import GuestPlaces
 
 DriverShapes = Literal["nothing", "part", "all"]
 """What of the tree the driver itself shapes: nothing; its own part, from the facts alone, so that
@@ -60,19 +61,11 @@ class DriverTree(Need):
 
 @dataclass(frozen=True, slots=True)
 class ReshapeReads(Need):
-    """Every consumer of the node's tree, each with its whole allocation, and what the providers
-    that share with the node have left: :class:`Reshaping`.
+    """Every consumer of the node's tree, each with its whole allocation by consumer, and what the
+    providers that share with the node have left (:class:`Sharing`): tuple of both.
     """
 
     why: str = field(default="", compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Reshaping:
-    """What was read before the allocations of a node are moved."""
-
-    before: Mapping[ConsumerUuid, Allocation]
-    sharing: Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,9 +382,81 @@ class Observation(TreeObservation):
 
 @dataclass(frozen=True, slots=True)
 class LastOutcome:
-    """What followed from the last observation of a node, see :mod:`agent.audit.last_outcome`."""
+    """What followed from the last observation of a node."""
 
     seen: Observation
     shaped: Shaped
     judged: Judged | None
     """None if it depends on the time."""
+
+
+def last_outcome(seen: Observation, outcome: PlanOutcome) -> LastOutcome | None:
+    """Return what is kept of an outcome; None if the same observation could lead to another shape,
+    or if there is something to do.
+    """
+    last, shaped = seen.last, outcome.shaped
+    assert shaped is not None
+    judged = outcome.judged if outcome.judged.quiet else None
+    if last is not None and last.shaped is shaped and last.judged is judged:
+        return last
+    # What is held until it is free depends on usages, and a question about the consumers of
+    # providers that shrink has to be asked each time.
+    asks = seen.usages or any(isinstance(need, Holders) for need in seen.answers)
+    plan = shaped.plan
+    if asks or shaped.move or plan.operations or plan.limited or plan.drift:
+        return None
+    return LastOutcome(replace(seen, last=None), shaped, judged)
+
+
+def shape_again(seen: Observation) -> Shaped | None:
+    """Return the last shape if everything that it follows from is as it was; what a driver in
+    nova's style makes of the tree has to be known.
+    """
+    if seen.last is None or seen.usages or seen.first or seen.reshapes or seen.options.adopt:
+        return None
+    last = seen.last.seen
+    same = (
+        last.view.above == seen.view.above
+        and last.view.tree.same_contents(seen.view.tree)
+        and last.journal == seen.journal
+        and last.capabilities == seen.capabilities
+        # A trait that the server did not know may have to be looked up again.
+        and seen.capabilities.left_out_traits(seen.now) == seen.capabilities.unknown_traits
+        and last.uses == seen.uses
+        and last.places == seen.places
+        and last.policy == seen.policy
+        and last.compute_capabilities == seen.compute_capabilities
+        # Neither shape nor plan depends on their time.
+        and last.facts.same_but_for_time(seen.facts)
+    )
+    return seen.last.shaped if same and _same_driver_tree(seen, last) else None
+
+
+def _same_driver_tree(seen: Observation, last: Observation) -> bool:
+    """Return whether the driver makes the same tree; other drivers than those in nova's style make
+    equal trees of equal facts.
+    """
+    if seen.driver_shapes != "all":
+        return True
+    tree = DriverTree(moves=False)
+    made, before = seen.answers.get(tree), last.answers.get(tree)
+    if not (isinstance(made, tuple) and isinstance(before, tuple)):
+        return False
+    return bool(made[1].same_contents(before[1]))
+
+
+def verdict_again(seen: Observation, held: HeldHere) -> Judged | None:
+    """Return the last verdict on the allocations if it told nothing, and nothing that it follows
+    from has changed.
+    """
+    if seen.last is None or seen.doubted:
+        return None
+    last = seen.last.seen
+    same = (
+        last.answers.get(Holdings()) == held
+        and last.consumers(held.providers) == seen.consumers(held.providers)
+        and last.view.tree.same_contents(seen.view.tree)
+        and last.policy.purge_after == seen.policy.purge_after
+        and last.running == seen.running
+    )
+    return seen.last.judged if same else None

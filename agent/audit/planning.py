@@ -4,11 +4,10 @@ before more follows.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from agent.audit.allocations import judge, needed_holdings
-from agent.audit.last_outcome import shape_again
 from agent.audit.name_conflict import guests_elsewhere
 from agent.audit.observation import (
     Hold,
@@ -23,10 +22,10 @@ from agent.audit.observation import (
     Shaped,
     TreeObservation,
     WholeAllocations,
+    shape_again,
 )
 from agent.audit.shape import newly_stranded, plan_of, shape
 from agent.errors import AgentError, ReshapeFailed
-from agent.model.facts import Section
 from agent.model.finding import Drift
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
@@ -94,8 +93,20 @@ def plan_audit(seen: Observation) -> PlanOutcome:
             *shaped.devices.errors,
             *plan.target.invalid,
             *plan.target.conflicts,
-            *_of_records(seen.records.state.problems),
-            *_of_facts(seen.facts.name, seen.facts.incomplete),
+            *(
+                NodeDegraded(
+                    text, "correct or remove the record; until then nothing new is promised"
+                )
+                for text in seen.records.state.problems
+            ),
+            *(
+                AgentError(
+                    f"facts of {printable(seen.facts.name)}: {section} is not complete: "
+                    f"{printable(why)}",
+                    "its last good values stay",
+                )
+                for section, why in sorted(seen.facts.incomplete.items())
+            ),
             *judged.errors,
         ),
     )
@@ -194,19 +205,6 @@ def _used_of_others(seen: Observation) -> Iterator[Drift]:
             "--os-placement-api-version 1.28 resource provider inventory delete "
             f"{root} --resource-class {name}",
             root,
-        )
-
-
-def _of_records(problems: Iterable[str]) -> Iterator[AgentError]:
-    for text in problems:
-        yield NodeDegraded(text, "correct or remove the record; until then nothing new is promised")
-
-
-def _of_facts(name: str, incomplete: Mapping[Section, str]) -> Iterator[AgentError]:
-    for section, why in sorted(incomplete.items()):
-        yield AgentError(
-            f"facts of {printable(name)}: {section} is not complete: {printable(why)}",
-            "its last good values stay",
         )
 
 

@@ -19,7 +19,6 @@ from agent.audit.observation import (
     LastOutcome,
     Observation,
     PlanOutcome,
-    Reshaping,
     TreeObservation,
 )
 from agent.audit.remembered import AskedNova, GuestAllocationsRead, Surpluses
@@ -394,7 +393,8 @@ class Reader:
                 return self._driver_tree(seen, need)
             case needs.ReshapeReads():
                 LOG.info("node %s: %s", printable(self.node.name), need.why)
-                return self._reshaping(client)
+                before = state.holders(client)
+                return before, _sharing(client, state.named_view.tree, before)
             case needs.Holders():
                 found = client.exchange.each(client.consumers, need.providers)
                 return dict(zip(need.providers, found, strict=True))
@@ -481,11 +481,6 @@ class Reader:
             added = tree.provider(node.uuid).traits - before
             tree.remove_traits(node.uuid, *(added & NOT_REPORTED_BY_NOVA))
         return base, tree, allocations
-
-    def _reshaping(self, client: PlacementClient) -> Reshaping:
-        before = self.placement_state.holders(client)
-        tree = self.placement_state.named_view.tree
-        return Reshaping(before, _sharing(client, tree, before))
 
 
 def _names_again(context: AuditContext, node: ProviderUuid) -> str:

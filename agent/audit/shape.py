@@ -46,7 +46,6 @@ from agent.tree.desired_tree import (
 from agent.tree.device_providers import (
     DeviceProviders,
     Reported,
-    all_kept,
     bounded,
     device_providers_of,
     shrinking,
@@ -184,9 +183,10 @@ def _reshaped(
 ) -> tuple[BaseTree, DesiredTree, AllocationMove | None] | Need:
     if (reading := seen.answers.get(ReshapeReads())) is None:
         return ReshapeReads(needed.message)
-    edited = {str(uuid): held.as_driver_dict() for uuid, held in reading.before.items()}
+    before, sharing = reading
+    edited = {str(uuid): held.as_driver_dict() for uuid, held in before.items()}
     try:
-        built = _build(seen, reading.sharing, edited)
+        built = _build(seen, sharing, edited)
     except ReshapeNeeded as error:
         what = (
             f"driver error: {seen.node.driver} asks for a reshape of "
@@ -195,7 +195,7 @@ def _reshaped(
         raise ReshapeFailed(what, DRIVER_FAULT) from error
     if isinstance(built, Need):
         return built
-    move = allocation_move(reading.before, edited)
+    move = allocation_move(before, edited)
     needless = needed.data.get("only_if_held") and not move.changed
     return *built, None if needless else move
 
@@ -276,10 +276,11 @@ def _devices(
     if context.gives_back and not context.pci.report:
         return DeviceProviders()
     reported = Reported.of(place.present, seen.root, desired, base, seen.journal)
+    kept = DeviceProviders(kept=frozenset(reported.by_name))
     if not context.pci.report:
-        return replace(all_kept(reported), errors=tuple(still_reported(reported)))
+        return replace(kept, errors=tuple(still_reported(reported)))
     if not facts.complete("pci"):
-        return all_kept(reported)
+        return kept
     providers = device_providers_of(
         match_devices(PresentDevices.of(facts.pci or ()), context.pci.specs),
         seen.uses.uses,

@@ -26,10 +26,9 @@ from stevedore import driver as stevedore_driver
 from stevedore import exception as stevedore_exception
 
 from agent.errors import DRIVER_FAULT, AgentError, ConfigError, DriverError
-from agent.model.facts import HostFacts
+from agent.model.facts import Cell, HostFacts, format_cpu_list, parse_cpu_list
 from agent.model.names import name_first, printable, printable_traceback
 from agent.model.provider_tree import ProviderTree
-from agent.model.topology import Cell, format_cpu_list, parse_cpu_list
 
 LOG = logging.getLogger(__name__)
 

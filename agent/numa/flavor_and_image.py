@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from agent.errors import AgentError
+from agent.model.facts import parse_cpu_list
 from agent.model.names import printable
-from agent.model.topology import parse_cpu_list
 
 Kind = Literal[
     "InvalidNodes",

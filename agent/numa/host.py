@@ -12,9 +12,9 @@ from oslo_config import cfg
 from agent.conf import devices
 from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.devices import DeviceDemand
+from agent.model.facts import Cell, PagePool, Topology
 from agent.model.instance import Guest, PlacedCell
 from agent.model.names import number_of, printable
-from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.flavor_and_image import parse_page_size
 
 LOG = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.model.facts import format_cpu_list, parse_cpu_list
 from agent.model.instance import (
     CpuPolicy,
     EmulatorPolicy,
@@ -17,7 +18,6 @@ from agent.model.instance import (
     ThreadPolicy,
 )
 from agent.model.names import number_of
-from agent.model.topology import format_cpu_list, parse_cpu_list
 from agent.numa.flavor_and_image import (
     FlavorAndImage,
     GuestRequestError,

@@ -21,7 +21,7 @@ from agent.errors import (
     ReshapeConflict,
     ReshapeFailed,
 )
-from agent.model.inventory import Allocation, Holdings, Inventories, capacity, changed
+from agent.model.inventory import Allocation, Inventories, capacity, changed
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, number_of, printable
 from agent.model.operation import Reshape, SetInventory
 from agent.model.provider_tree import PresentTree, Provider, ProviderTree, TargetTree
@@ -104,10 +104,12 @@ def build_reshape(
         without inventory.
     """
     consumers = move.changed
+    shares = [(move.before[one].resources, move.after[one].resources) for one in consumers]
     named = {
         uuid
-        for consumer in consumers
-        for uuid in _shares_moved(move.before[consumer].resources, move.after[consumer].resources)
+        for before, after in shares
+        for uuid in (*before, *after)
+        if before.get(uuid) != after.get(uuid)
     }
     inventories: dict[ProviderUuid, Inventories] = {}
     for provider in target.providers():
@@ -204,10 +206,6 @@ def _check_consumer(
                     consumer=allocation.consumer,
                     provider=provider,
                 )
-
-
-def _shares_moved(before: Holdings, after: Holdings) -> set[ProviderUuid]:
-    return {uuid for uuid in (*before, *after) if before.get(uuid) != after.get(uuid)}
 
 
 def _amount(allocation: Allocation) -> int:

@@ -3,7 +3,7 @@ each device, cell and mediated device, and what of each card is withheld from th
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import os_resource_classes as orc
@@ -328,7 +328,7 @@ def _heads(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, DeviceRec
     first of its functions if the host does not show the card.
     """
     heads: dict[str, DeviceRecord] = {}
-    for device in _in_order(devices):
+    for _, device in sorted(devices.items()):
         last = heads.get(device.card)
         if (
             last is None
@@ -337,10 +337,6 @@ def _heads(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, DeviceRec
         ):
             heads[device.card] = device
     return {PciAddress.parse(card): row for card, row in heads.items()}
-
-
-def _in_order(devices: Mapping[str, DeviceRecord]) -> Iterator[DeviceRecord]:
-    return (devices[address] for address in sorted(devices))
 
 
 def _noted(row: DeviceRecord, seen: ReservedOfCard | None) -> DeviceRecord:
@@ -399,20 +395,19 @@ def device_uses(
         if device.withheld or device.reservation_due
     }
     return DeviceUses(
-        tuple(_use(device, owner) for device, owner in held),
+        tuple(
+            DeviceUse(
+                PciAddress.parse(device.address),
+                PciAddress.parse(device.card),
+                owner,
+                device.numa_node,
+                bool(device.tags.get("physical_network")),
+                (device.vendor_id, device.product_id),
+            )
+            for device, owner in held
+        ),
         frozenset(claimed - moving),
         frozenset(busy),
         withheld,
         frozenset(known),
-    )
-
-
-def _use(device: DeviceRecord, owner: ConsumerUuid) -> DeviceUse:
-    return DeviceUse(
-        PciAddress.parse(device.address),
-        PciAddress.parse(device.card),
-        owner,
-        device.numa_node,
-        bool(device.tags.get("physical_network")),
-        (device.vendor_id, device.product_id),
     )

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from agent.model.devices import DeviceRecord, UnitRecord
-from agent.model.facts import Domain
+from agent.model.facts import Domain, Topology
 from agent.model.finding import Drift
 from agent.model.instance import Amounts, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import Claim, Migration, NodeRecords, RecordChanges
-from agent.model.topology import Topology
 from agent.tracker import domains
 from agent.tracker.domains import Owners
 from agent.tracker.node_state import unit_key

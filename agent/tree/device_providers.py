@@ -149,11 +149,6 @@ def reserved_of_cards(
     return found
 
 
-def all_kept(reported: Reported) -> DeviceProviders:
-    """Return all providers as kept, because the devices are unknown."""
-    return DeviceProviders(kept=frozenset(reported.by_name))
-
-
 def device_providers_of(
     matched: Iterable[Matched],
     uses: Iterable[DeviceUse],

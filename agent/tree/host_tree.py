@@ -12,11 +12,10 @@ from dataclasses import replace
 import os_resource_classes as orc
 
 from agent.errors import ConfigError, ConfigErrors, NotReady
-from agent.model.facts import CpuFacts, HostFacts, Section
+from agent.model.facts import CpuFacts, HostFacts, Section, Topology, format_cpu_list
 from agent.model.inventory import Inventories, Record
 from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
-from agent.model.topology import Topology, format_cpu_list
 from agent.numa.fit import cells_named
 from agent.tree.node_trees import (
     OF_CELLS,
@@ -196,21 +195,16 @@ def _check_first_facts(
 
     :raises NotReady: they are not.
     """
-    missing = sorted(_needed(layout, policy) & incomplete.keys())
-    if missing:
+    # All other sections only add to the tree, once they are known.
+    needed = {"cpu", "memory", "disk"} | (
+        {"numa"} if layout == "nested" or policy.page_classes else set()
+    )
+    if missing := sorted(section for section in incomplete if section in needed):
         what = "; ".join(f"{section}: {printable(incomplete[section])}" for section in missing)
         raise NotReady(
             f"the first facts of {printable(name)} are not complete ({what})",
             "nothing is written before they are",
         )
-
-
-def _needed(layout: Layout, policy: Policy) -> frozenset[Section]:
-    """Return the sections without which no first tree can be built in this layout. All other
-    sections only add to the tree, once they are known.
-    """
-    always: frozenset[Section] = frozenset({"cpu", "memory", "disk"})
-    return always | {"numa"} if layout == "nested" or policy.page_classes else always
 
 
 def _flat_cells(

@@ -15,11 +15,10 @@ import os_resource_classes as orc
 import os_traits
 
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.facts import HostFacts
+from agent.model.facts import Cell, HostFacts
 from agent.model.inventory import Inventories, Record
 from agent.model.names import ProviderUuid, child_role, child_uuid, printable
 from agent.model.provider_tree import DesiredTree, PresentTree, Provider, ProviderTree
-from agent.model.topology import Cell
 from agent.tree.policy import Policy
 
 

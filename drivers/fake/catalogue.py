@@ -17,8 +17,7 @@ from oslo_config import cfg
 
 from agent.driver.interface import HostContext
 from agent.errors import NotReady
-from agent.model.facts import HostFacts, Section
-from agent.model.topology import Cell, PagePool, Topology
+from agent.model.facts import Cell, HostFacts, PagePool, Section, Topology
 from drivers.fake.base import (
     NODE,
     BaseDriver,

@@ -25,8 +25,7 @@ from pathlib import Path
 import psutil
 
 from agent.errors import DriverError, NotReady
-from agent.model.facts import CpuFacts, PartialRead
-from agent.model.topology import Cell, PagePool, Topology, group_cores
+from agent.model.facts import Cell, CpuFacts, PagePool, PartialRead, Topology, group_cores
 from drivers.host.sysfs import Sysfs
 
 CPUS_FOLDER = "devices/system/cpu"

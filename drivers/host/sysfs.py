@@ -9,9 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from agent.errors import DriverError
-from agent.model.facts import PartialRead
+from agent.model.facts import PartialRead, parse_cpu_list
 from agent.model.names import printable
-from agent.model.topology import parse_cpu_list
 
 Entry = TypeVar("Entry")
 Answer = TypeVar("Answer")

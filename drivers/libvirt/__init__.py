@@ -12,9 +12,8 @@ from agent.driver.interface import HostContext, kernel_warnings
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady, gathering
 from agent.model.devices import AssignableUnit
-from agent.model.facts import HostFacts, Section
+from agent.model.facts import HostFacts, Section, Topology
 from agent.model.names import is_unnamed, printable
-from agent.model.topology import Topology
 from drivers.libvirt.binding import Events, binding
 from drivers.libvirt.capabilities import has_same_cores, read_topology, write_topology
 from drivers.libvirt.collector import Collector, ask_capabilities, ask_models

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 from oslo_log import log as logging
 
-from agent.model.facts import PartialRead
-from agent.model.topology import Cell, PagePool, Topology, group_cores
+from agent.model.facts import Cell, PagePool, PartialRead, Topology, group_cores
 from drivers.libvirt.xml import (
     MOST_KIB,
     Element,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from agent.errors import DriverError
 from agent.model.devices import AssignableUnit, PciAddress
-from agent.model.facts import Domain, Origin
+from agent.model.facts import Domain, Origin, Topology
 from agent.model.instance import (
     LONGEST_NAME,
     LONGEST_SPEC,
@@ -19,7 +19,6 @@ from agent.model.instance import (
     Flavor,
 )
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, number_of
-from agent.model.topology import Topology
 from drivers.libvirt.guest_cells import placed_cells, ram_mib
 from drivers.libvirt.pci import address_of
 from drivers.libvirt.raw_capabilities import DomainAnswer, NodeDevice, NodeDeviceList

@@ -16,8 +16,15 @@ import os_traits
 
 from agent.errors import DriverError
 from agent.model.devices import AssignableUnit
-from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
-from agent.model.topology import Cell, Topology
+from agent.model.facts import (
+    Cell,
+    CpuFacts,
+    HostFacts,
+    PartialRead,
+    Section,
+    Topology,
+    summarize_faults,
+)
 from drivers.libvirt.capabilities import Capabilities, add_sleeping_cpus, read_capabilities
 from drivers.libvirt.domain import function_aliases, read_domains
 from drivers.libvirt.domain_capabilities import Emulator, read_emulators, read_encryption

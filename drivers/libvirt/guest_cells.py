@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from agent.model.facts import Topology
 from agent.model.instance import GuestCell, PlacedCell
-from agent.model.topology import Topology
 from drivers.libvirt.xml import (
     Element,
     NumberLists,

@@ -8,8 +8,8 @@ from typing import Literal, Self, cast
 from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
+from agent.model.facts import parse_cpu_list
 from agent.model.names import printable
-from agent.model.topology import parse_cpu_list
 
 CpuMode = Literal["host", "custom", "none"]
 DiskKind = Literal["folder", "lvm", "rbd"]

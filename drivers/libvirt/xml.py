@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 
 from agent.errors import DriverError
 from agent.model.devices import PciAddress
+from agent.model.facts import parse_cpu_list
 from agent.model.instance import MOST_MEMORY_MIB
 from agent.model.names import printable
-from agent.model.topology import parse_cpu_list
 
 # libvirt's own limit of a text in an answer, in characters (REMOTE_STRING_MAX).
 LARGEST = 4 * 1024 * 1024

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.facts import HostFacts
-from agent.model.topology import Cell, parse_cpu_list
+from agent.model.facts import Cell, HostFacts, parse_cpu_list
 from tests.support.host_driver import CONTEXT, started
 from tests.support.recorded_sysfs import smt_host
 from tests.support.recordings import (

@@ -12,10 +12,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agent.api.service import RecordViews
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import Cell, CpuFacts, HostFacts, PagePool, Topology
 from agent.model.instance import Flavor
 from agent.model.report import NodeReport
-from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.tree.policy import Policy, Ratio
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver

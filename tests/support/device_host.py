@@ -9,11 +9,10 @@ from typing import Any
 
 from agent.driver.interface import HostContext
 from agent.model.devices import DeviceRecord, DeviceRequest, PciDevice
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import Cell, CpuFacts, HostFacts, Topology
 from agent.model.instance import Flavor
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
-from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.choice import free_devices
 from agent.pci.settings import PciSettings

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from agent.errors import NotReady
-from agent.model.facts import CpuFacts, HostFacts, Section
-from agent.model.topology import Topology
+from agent.model.facts import CpuFacts, HostFacts, Section, Topology
 from tests.support.compute_host import GPU, UNITS, VF
 
 CARD, FUNCTIONS, GPUS = "F3", ("V30", "V31", "V32", "V33"), ("P0", "P1")

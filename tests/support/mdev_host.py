@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent.model.devices import EncryptionFacts, Mdev, MdevParent
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import Cell, CpuFacts, HostFacts, Topology
 from agent.model.names import ConsumerUuid
-from agent.model.topology import Cell, Topology
 from tests.support.agent import NAME
 from tests.support.placement import PlacementServer
 

@@ -19,10 +19,9 @@ from urllib.parse import urlencode
 
 from agent.api.service import RecordViews
 from agent.model.devices import PciDevice
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import Cell, CpuFacts, HostFacts, PagePool, Topology
 from agent.model.instance import Flavor
 from agent.model.report import NodeReport
-from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.device_request import aliases
 from agent.pci.settings import PciSettings

@@ -16,12 +16,11 @@ from sqlalchemy import select
 from agent.api.node_documents import JsonObject, stats
 from agent.errors import AgentError, RecordConflict
 from agent.model.devices import AssignableUnit, DeviceRecord, DeviceRequest
-from agent.model.facts import CpuFacts, Domain, HostFacts
+from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import Claim, Migration, MigrationType
 from agent.model.provider_tree import ProviderTree
-from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.store.record_table import METADATA
 from agent.store.records import Records

@@ -19,11 +19,10 @@ from agent.api.metrics import Metrics
 from agent.api.service import RecordViews
 from agent.errors import AgentError, StoreError
 from agent.model.devices import AssignableUnit
-from agent.model.facts import CpuFacts, Domain, HostFacts
+from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
 from agent.model.finding import Problem
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import NodeReport
-from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.device_request import aliases
 from agent.pci.settings import PciSettings

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from agent.model.facts import Cell, PagePool, Topology
 from agent.model.instance import Flavor
-from agent.model.topology import Cell, PagePool, Topology
 from tests.support.site import (
     Body,
     Site,

@@ -14,9 +14,8 @@ from oslo_config import cfg
 from stevedore.extension import ExtensionManager
 
 from agent.errors import NotReady
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import Cell, CpuFacts, HostFacts, Topology
 from agent.model.provider_tree import ProviderTree
-from agent.model.topology import Cell, Topology
 from tests.functional.cli import third_party
 from tests.functional.cli.refusals import refused, the_only
 from tests.functional.cli.setups import from_file, host_file, on

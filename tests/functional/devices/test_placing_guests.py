@@ -10,9 +10,9 @@ import pytest
 
 from agent.api.client import ApiProblem
 from agent.model.devices import DeviceRequest
+from agent.model.facts import Cell, Topology
 from agent.model.instance import Flavor, PciPolicy
 from agent.model.names import ProviderUuid
-from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.tracker.errors import ResourcesUnavailable
 from tests.functional.devices.conftest import Made

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from agent.driver.interface import Driver, HostContext
-from agent.model.facts import HostFacts
-from agent.model.topology import Cell
+from agent.model.facts import Cell, HostFacts
 from agent.numa.host_policy import HostPolicy
 from agent.pci.settings import PciSettings
 from agent.tree.policy import MdevPolicy, MdevType, Policy

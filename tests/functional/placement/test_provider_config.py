@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import Cell, CpuFacts, HostFacts, Topology
 from agent.model.names import child_uuid
 from agent.model.report import NodeReport
-from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host

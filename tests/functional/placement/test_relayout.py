@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.facts import CpuFacts, HostFacts
-from agent.model.topology import Cell, Topology
+from agent.model.facts import Cell, CpuFacts, HostFacts, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host

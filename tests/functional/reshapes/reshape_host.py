@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.model.devices import DeviceRequest, EncryptionFacts, PciDevice
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import Cell, CpuFacts, HostFacts, PagePool, Topology
 from agent.model.instance import Flavor, PlacedCell
 from agent.model.names import ProviderUuid
 from agent.model.node_records import Claim
-from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.settings import PciSettings
 from agent.placement import clock

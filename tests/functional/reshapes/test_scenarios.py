@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.facts import CpuFacts, Domain, HostFacts
+from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
 from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import NodeReport
-from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.placement import clock
 from agent.store.records import Records

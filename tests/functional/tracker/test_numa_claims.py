@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from agent.model.facts import Topology
 from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.node_records import Claim, RecordChanges
-from agent.model.topology import Topology
 from agent.numa.host import HostCell
 from agent.tracker.errors import WrongTopology
 from tests.support.tracking import (

@@ -14,10 +14,9 @@ from agent.driver.answers import faults_of, own_copy
 from agent.errors import PlacementUnreachable
 from agent.explain.host_answer import BudgetSpent
 from agent.model.devices import AssignableUnit, EncryptionFacts, MdevParent, PciAddress, PciDevice
-from agent.model.facts import CpuFacts, Domain, HostFacts
+from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
 from agent.model.instance import GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.topology import Cell, Topology
 from agent.placement.allocations.candidates import CandidateQuery, Candidates, parse_query
 
 QUERY = parse_query(["resources=VCPU:1"])

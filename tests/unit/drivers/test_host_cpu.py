@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from agent.errors import DriverError, NotReady
-from agent.model.topology import Cell, PagePool
+from agent.model.facts import Cell, PagePool
 from drivers.host import cpu
 from drivers.host.cpu import read_cores, read_topology
 from drivers.host.sysfs import Sysfs

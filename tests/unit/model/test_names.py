@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.devices import PciAddress
-from agent.model.facts import HostFacts
+from agent.model.facts import Cell, HostFacts, PagePool, Topology, format_cpu_list, parse_cpu_list
 from agent.model.finding import Drift, Problem
 from agent.model.names import (
     child_name,
@@ -25,7 +25,6 @@ from agent.model.names import (
 )
 from agent.model.operation import EnsureTrait
 from agent.model.report import NodeReport, Outcome, exit_code
-from agent.model.topology import Cell, PagePool, Topology, format_cpu_list, parse_cpu_list
 from drivers.fake.base import DescribedFacts
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"

@@ -10,8 +10,8 @@ import pytest
 from agent.cli.command import Options, Source
 from agent.cli.configuration import load
 from agent.errors import ConfigErrors
+from agent.model.facts import Cell, PagePool, Topology
 from agent.model.instance import GuestCell, PlacedCell
-from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.flavor_and_image import parse_page_size
 from agent.numa.host import NetworkAffinity, parse_reserved_pages, unreservable
 from agent.numa.host_policy import HostPolicy, not_offered

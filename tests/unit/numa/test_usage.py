@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from agent.model.facts import Cell, PagePool, Topology
 from agent.model.instance import PlacedCell
-from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.fit import fit
 from agent.numa.host import HostCell, NetworkAffinity, Pages, count_guests, host_cells
 from agent.numa.host_policy import RebuildRefused, check_rebuild

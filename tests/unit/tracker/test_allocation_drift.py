@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import CpuFacts, HostFacts, PagePool, Topology
 from agent.model.finding import Drift
 from agent.model.instance import Amounts, Flavor, GuestCell, PlacedCell
 from agent.model.inventory import Inventories
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import Claim, ComputeNode, Migration, RecordChanges
 from agent.model.provider_tree import ProviderTree
-from agent.model.topology import PagePool, Topology
 from agent.store.store import open_store
 from agent.tracker.allocation_drift import allocation_drift
 from agent.tracker.allocations import AllocationShare

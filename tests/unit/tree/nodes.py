@@ -3,9 +3,8 @@
 import dataclasses
 from typing import Any
 
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import Cell, CpuFacts, HostFacts, Topology
 from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
-from agent.model.topology import Cell, Topology
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 STORAGE = "5f9c2a34-7d1e-4a8b-9c46-000000000030"

@@ -3,9 +3,8 @@
 import pytest
 
 from agent.errors import ConfigErrors
-from agent.model.facts import CpuFacts
+from agent.model.facts import Cell, CpuFacts, Topology
 from agent.model.provider_tree import ProviderTree
-from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.tree.host_tree import choose_layout, layout_hint, offered_cpus, shape_host
 from agent.tree.node_trees import Cpus, NodeTrees

@@ -11,9 +11,8 @@ import yaml
 
 import agent.api
 from agent.model.devices import PciAddress
-from agent.model.facts import Domain, Origin
+from agent.model.facts import Cell, Domain, Origin, Topology
 from agent.model.instance import Flavor, GuestCell, PlacedCell
-from agent.model.topology import Cell, Topology
 from drivers.libvirt.domain import FunctionAliases, function_aliases, read_domains
 from drivers.libvirt.raw_capabilities import read_node_devices
 from tests.unit.drivers.libvirt.libvirt_answers import (

@@ -10,8 +10,7 @@ import pytest
 
 from agent.errors import DriverError
 from agent.model.devices import PciDevice
-from agent.model.facts import CpuFacts
-from agent.model.topology import Cell, PagePool, Topology
+from agent.model.facts import Cell, CpuFacts, PagePool, Topology
 from drivers.libvirt.capabilities import (
     CORES_FILE,
     add_sleeping_cpus,

@@ -287,7 +287,7 @@ def metrics() -> Iterator[tuple[str, str, Sequence[str], str]]:
     found = Metrics()
     # In place of the service of an agent without nodes, so that all metrics can be listed.
     tracker = SimpleNamespace(states_in_memory=tuple)
-    service: Any = SimpleNamespace(last_audits=tuple, readings=tuple, tracker=lambda: tracker)
+    service: Any = SimpleNamespace(last_audits=tuple, readings=(), tracker=lambda: tracker)
     found.add(NodeFigures(service))
     registry = found._registry
     for collector in registry._collector_to_names:

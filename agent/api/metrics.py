@@ -21,7 +21,8 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from agent.api.service import LastAudit, Service
+from agent.api.report_page import LastAudit
+from agent.api.service import Service
 from agent.driver.worker import Outcome
 from agent.errors import AgentError
 from agent.model.finding import WELL, DriftKind
@@ -278,7 +279,7 @@ class NodeFigures(Collector):
             ["node"],
             (([state.node.name], state.node.dirty) for state in states),
         )
-        yield from _monitor_metrics(self._service.readings())
+        yield from _monitor_metrics(self._service.readings)
 
     def _states(self) -> Sequence[NodeState]:
         try:

@@ -15,8 +15,9 @@ from msgspec import UNSET
 from agent.api.metrics import TimedTracker, TrackerOperation
 from agent.api.node_documents import JsonObject, node_guests, node_without_guests
 from agent.api.problem import WaitLimit
+from agent.api.record_views import made_claim_document
 from agent.api.requests import device_claim, instance_claim, instance_update, move_claim
-from agent.api.service import Service, made_claim_document
+from agent.api.service import Service
 from agent.errors import AgentError
 from agent.model.names import ConsumerUuid, ProviderUuid, choose_nodes, printable
 from agent.placement.allocations.change import delete_forced, remove_from_one

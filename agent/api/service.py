@@ -1,273 +1,278 @@
-"""What the API needs of the agent: the Protocol Service with its values, and the records of one
-host as the API shows them.
+"""The daemon as its API sees it: the results of the last audits, requests for audits and reloads,
+and the health of the process.
 """
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from operator import attrgetter
-from typing import Any, Literal, Protocol
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from dataclasses import asdict, replace
+from threading import Lock
+from typing import Any
 
-from agent.api.node_documents import (
-    JsonObject,
-    claim_document,
-)
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.model.node_records import Claim, Purpose
-from agent.model.report import NodeReport
+from agent.api.audit_requests import AuditRequests
+from agent.api.node_documents import JsonObject
+from agent.api.problem import Stopping, Unready, Unwell
+from agent.api.record_views import RecordViews
+from agent.api.report_page import LastAudit, ReportPage, audit_document, make_report_page
+from agent.audit.context import AuditContext
+from agent.errors import AgentError, DriverTimeout, ObservesOnly
+from agent.model.finding import WELL, Problem
+from agent.model.report import NodeReport, Report, drift_after
 from agent.monitors import Measurement
 from agent.placement.client import PlacementClient
-from agent.store.reading import RecordReader
-from agent.store.record_table import RecordBatch
-from agent.store.records import Records
-from agent.tracker.errors import UnknownClaim, UnknownInstance
-from agent.tracker.stored_state import PlannedChange, is_departure
+from agent.render.json_report import StoredTree, found_summary, own_providers, tree_document
+from agent.tracker.errors import NodeNotReady, UnknownNode
 from agent.tracker.tracker import Tracker
 
-PAGE = 1000
+# Seconds without a sign of progress after which work counts as stalled; systemd's watchdog then
+# finds the same.
+STALLED = 300.0
+# Seconds in which a configuration has to be reread and its driver started.
+RELOAD_DEADLINE = 240.0
 
-Query = Mapping[str, Any]
 
+class Service:
+    """State shared by the daemon's loop, which writes it, and the API's threads, which read it.
 
-class RecordViews:
-    """The records of ``host``. Each call reads all records at one moment and blocks no writer.
-
-    A list is ``{name: documents, "damaged": one line for each damaged record, "next": the marker of
-    the next page}``.
-
-    :raises StoreError: from every method: the records cannot be read.
+    ``wake`` wakes the loop.
     """
 
-    def __init__(self, records: Records, host: str) -> None:
-        self._records, self._host = records, host
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.audits = AuditRequests(wake)
+        self._wake, self._lock = wake, Lock()
+        self.status = "starting"
+        """The status line; its first word is the agent's state."""
+        self._stopping = False
+        # ``_progress_at``: when ``_work`` last showed progress, in seconds of the monotonic clock.
+        self._work, self._progress_at = "", 0.0
+        self._last_audits: Mapping[str, LastAudit] = {}
+        # When the last pass of each node ended, in seconds of the monotonic clock, by uuid.
+        self._ended_at: dict[str, float] = {}
+        self.oldest = math.inf
+        """How many seconds ago the last pass of a node may have ended while the agent is ready."""
+        # None until all nodes were audited once.
+        self._errors: Sequence[Problem] | None = None
+        # The reload that is requested, and the one under way.
+        self._reload: Future[None] | None = None
+        self._reloading: Future[None] | None = None
+        self._records: RecordViews | None = None
+        self._context: AuditContext | None = None
+        self.readings: Sequence[Measurement] = ()
+        """What the monitors last measured."""
 
-    def of(self, host: str) -> "RecordViews":
-        """Return the views of another host."""
-        return RecordViews(self._records, host)
+    # --- called by the daemon ---------------------------------------------------------------------
 
-    # --- one by one -------------------------------------------------------------------------------
+    def set_records(self, records: RecordViews) -> None:
+        """Set the records; the store stays open as long as requests may come."""
+        self._records = records
 
-    def claim(self, id: str, purpose: Purpose | None = None) -> JsonObject:
-        """Return a claim, open or released. If ``purpose`` is ``move``, ``id`` may be its
-        migration's uuid.
-
-        :raises UnknownClaim: there is none, or it has another purpose.
+    def set_context(self, context: AuditContext, *, audited: bool) -> None:
+        """Set the context that requests are carried out with. An earlier context stays in use until
+        the nodes were ``audited`` with this one.
         """
-        with self._records.reading() as reading:
-            return _claim_documents(reading, [_found(reading, id, purpose)])[0]
+        if audited or self._context is None:
+            self._context = context
+            self._records = self._records.of(context.agent) if self._records is not None else None
 
-    def move(self, id: str) -> JsonObject:
-        """Return a move by its id or its migration's uuid: the record of the migration, its other
-        open claims, and the claim with the move's id. The latter is left out if it is at the
-        source, because the destination has a store of its own.
+    def begin_work(self, work: str) -> None:
+        """Note that the loop waits for ``work`` now."""
+        self._work, self._progress_at = work, time.monotonic()
 
-        :raises UnknownClaim: there is none.
+    def note_progress(self) -> None:
+        """Note progress of the work."""
+        self._progress_at = time.monotonic()
+
+    def end_work(self) -> None:
+        """Note the end of the work."""
+        self._work = ""
+
+    def take_report(self, report: Report, *, whole: bool) -> None:
+        """Take over the result of an audit. A ``whole`` one covers every node there is; a dry run
+        is ignored, unless the agent only observes.
         """
-        with self._records.reading() as reading:
-            claim = _found(reading, id, "move")
-            migration = reading.migration(claim.origin) if claim.origin is not None else None
-            if migration is None:
-                raise UnknownClaim(
-                    f"the migration of move {id} is not known any more", "see agent migrations"
-                )
-            halves = [
-                half
-                for half in reading.claims_of(claim.instance)
-                if migration.uuid in (half.migration, half.origin) and half.id != claim.id
-            ]
-            shown = halves if is_departure(claim, migration) else [*halves, claim]
-            return {
-                "id": claim.id,
-                "migration": asdict(migration),
-                "claims": _claim_documents(reading, shown),
+        if report.dry_run and not report.observes:
+            return
+        now = time.time()
+        ended = dict.fromkeys((node.uuid for node in report.nodes), time.monotonic())
+        with self._lock:
+            self._ended_at = ended if whole and not report.errors else self._ended_at | ended
+            seen = {
+                node.uuid: _last_audit(node, report.endpoint, now, self._last_audits.get(node.uuid))
+                for node in report.nodes
             }
-
-    def instance(self, uuid: str) -> JsonObject:
-        """Return an instance, deleted or not.
-
-        :raises UnknownInstance: no record knows it.
-        """
-        with self._records.reading() as reading:
-            found = reading.instance(ConsumerUuid(uuid))
-        if found is None:
-            raise UnknownInstance(f"no record of instance {uuid}", "see /v1/instances")
-        return asdict(found)
-
-    def places(self, instance: str) -> frozenset[ProviderUuid]:
-        """Return the nodes on which an instance has open claims.
-
-        :raises UnknownInstance: no record knows it.
-        """
-        self.instance(instance)
-        with self._records.reading() as reading:
-            return frozenset(claim.node for claim in reading.claims_of(ConsumerUuid(instance)))
-
-    # --- lists ------------------------------------------------------------------------------------
-
-    def claims(self, query: Query) -> JsonObject:
-        """Return a page of open claims, of one ``node`` or ``instance`` if the query names them."""
-        with self._records.reading() as reading:
-            nodes = [uuid for uuid in self._nodes(reading) if query.get("node", uuid) == uuid]
-            marker, limit = query.get("marker", ""), query.get("limit", PAGE)
-            if "instance" in query:
-                held = sorted(
-                    reading.claims_of(ConsumerUuid(query["instance"])), key=attrgetter("id")
-                )
-                some = [claim for claim in held if claim.node in nodes and claim.id > marker][
-                    :limit
-                ]
-                found = RecordBatch(tuple(some), last=some[-1].id if some else "")
+            if whole:
+                self._errors = report.errors
+                # If the agent itself fails, the nodes without a report stay as they were.
+                self._last_audits = {**self._last_audits, **seen} if report.errors else seen
             else:
-                found = reading.claims(nodes, marker, limit)
-            return _page("claims", found, limit, lambda some: _claim_documents(reading, some))
+                self._last_audits = {**self._last_audits, **seen}
 
-    def instances(self, query: Query) -> JsonObject:
-        """Return a page of the instances that the host owns."""
-        return self._list("instances", query, RecordReader.instances, asdict)
+    def stop(self) -> None:
+        """Refuse all further requests, and end the waiting ones with :class:`Stopping`."""
+        self._stopping = True
+        self.audits.close()
+        with self._lock:
+            waiting, self._reload, self._reloading = (self._reload, self._reloading), None, None
+        for promise in waiting:
+            if promise is not None:
+                promise.set_exception(Stopping())
 
-    def migrations(self, query: Query) -> JsonObject:
-        """Return a page of the migrations from, to and on the host."""
-        return self._list("migrations", query, RecordReader.migrations, asdict)
+    @property
+    def has_requests(self) -> bool:
+        """Whether a request waits for the loop."""
+        return self.audits.waiting or self.reload_requested
 
-    def devices(self, query: Query) -> JsonObject:
-        """Return a page of the host's devices."""
-        return self._list("devices", query, RecordReader.devices, asdict)
+    @property
+    def reload_requested(self) -> bool:
+        """Whether a reload is requested."""
+        return self._reload is not None
 
-    def _list(
-        self,
-        name: str,
-        query: Query,
-        read: Callable[[RecordReader, list[ProviderUuid], str, int], RecordBatch[Any]],
-        document: Callable[[Any], JsonObject],
-    ) -> JsonObject:
-        with self._records.reading() as reading:
-            marker, limit = query.get("marker", ""), query.get("limit", PAGE)
-            found = read(reading, self._nodes(reading), marker, limit)
-            return _page(name, found, limit, lambda some: [document(record) for record in some])
+    def begin_reload(self) -> None:
+        """Note that a reload begins; later requests wait for the next one."""
+        with self._lock:
+            self._reloading, self._reload = self._reload, None
 
-    def _nodes(self, reading: RecordReader) -> list[ProviderUuid]:
-        return [node.uuid for node in reading.nodes(self._host).records]
+    def end_reload(self, error: AgentError | None) -> None:
+        """Note the end of a reload; with an ``error``, the configuration cannot be used."""
+        with self._lock:
+            request, self._reloading = self._reloading, None
+        if request is not None and error is None:
+            request.set_result(None)
+        elif request is not None:
+            request.set_exception(error)
 
-
-def made_claim_document(planned: PlannedChange, node_name: str | None) -> JsonObject | None:
-    """Return the document of the claim that an operation made, without reading the store again;
-    None if it made none or its node's name is not known.
-    """
-    if node_name is None or (made := planned.made) is None:
-        return None
-    return claim_document(*made, printable(node_name))
-
-
-def _found(reading: RecordReader, id: str, purpose: Purpose | None) -> Claim:
-    claim = reading.claim(id)
-    if claim is None and purpose == "move":
-        claim = reading.claim_of(ConsumerUuid(id))
-    if claim is None or purpose not in (None, claim.purpose):
-        what = (
-            "claim"
-            if claim is None or purpose is None
-            else {"move": "move", "devices": "claim of devices", "instance": "claim of a guest"}[
-                purpose
-            ]
-        )
-        raise UnknownClaim(f"no {what} {id}", "see agent claims and agent migrations")
-    return claim
-
-
-def _page(
-    name: str,
-    found: RecordBatch[Any],
-    limit: int,
-    documents: Callable[[Sequence[Any]], Sequence[JsonObject]],
-) -> JsonObject:
-    damaged = [printable(f"{row.table} {row.key}: {row.why}") for row in found.damaged]
-    is_last = len(found.records) + len(damaged) < limit
-    return {
-        name: documents(found.records),
-        "damaged": damaged,
-        "next": None if is_last else found.last,
-    }
-
-
-def _claim_documents(reading: RecordReader, claims: Sequence[Claim]) -> list[JsonObject]:
-    devices, units = reading.held_by([claim.id for claim in claims]) if claims else ((), ())
-    found = {uuid: reading.node(uuid) for uuid in {claim.node for claim in claims}}
-    names = {uuid: printable(node.name) for uuid, node in found.items() if node is not None}
-    return [claim_document(claim, devices, units, names.get(claim.node)) for claim in claims]
-
-
-Document = Mapping[str, Any]
-"""A JSON document, as openapi.yaml describes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Audit:
-    """An audit that was requested."""
-
-    id: str
-    state: Literal["queued", "running", "done"]
-    report: bytes | None = None
-    """The report as a JSON document, once the audit is done."""
-
-
-@dataclass(frozen=True, slots=True)
-class LastAudit:
-    """A node as its last audit left it. Drift that this audit could not look for is that of the
-    audit before.
-    """
-
-    report: NodeReport
-    endpoint: str | None
-    """The Placement that the audit used; None if unknown."""
-    at: float
-    """When the node was last audited or found unchanged, in seconds since the epoch."""
-    good_at: float | None
-    """When an audit last left the node well, in seconds since the epoch; None if none has."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReportPage:
-    """A page of nodes for a browser."""
-
-    html: bytes
-    policy: str
-    """Its Content-Security-Policy."""
-
-
-class Service(Protocol):
-    """The agent as its API sees it. Called from many threads."""
-
-    def status(self) -> str:
-        """Return the status line; its first word is the agent's state."""
+    # --- called by the API ----------------------------------------------------------------------
 
     def check_health(self) -> None:
-        """Do nothing if the process works.
+        """Check that the process makes progress.
 
-        :raises Unwell, Stopping: it does not.
+        :raises Unwell, Stopping: the process does not work as it should.
         """
+        if self._stopping:
+            raise Stopping
+        silent = time.monotonic() - self._progress_at
+        if self._work and silent > STALLED:
+            raise Unwell(
+                f"{self._work} makes no progress for {silent:.0f} s",
+                "look at the log; if nothing helps, restart the agent",
+            )
 
     def check_readiness(self) -> None:
-        """Do nothing if every node was audited and is well.
+        """Check that every node was audited lately and is well.
 
-        :raises Unready, Stopping: not every node was and is.
+        :raises Unready, Stopping: not every node was audited lately and is well.
         """
+        if self._stopping:
+            raise Stopping
+        errors, seen = self._errors, self._last_audits
+        if errors is None:
+            raise Unready(
+                [self.status if self.status != "starting" else "starting: no audit is through yet"]
+            )
+        reasons = [error.message for error in errors]
+        reasons += [
+            ": ".join(
+                [
+                    f"node {audit.report.name}: {audit.report.state}",
+                    *(error.message for error in audit.report.errors[:1]),
+                ]
+            )
+            for audit in seen.values()
+            if audit.report.state not in WELL
+        ]
+        now = time.monotonic()
+        ages = {uuid: now - ended for uuid, ended in self._ended_at.items()}
+        reasons += [
+            f"node {seen[uuid].report.name}: its last pass ended {age:.0f} s ago; "
+            f"{self._work or 'none'} is under way"
+            for uuid, age in ages.items()
+            if age > self.oldest and uuid in seen
+        ]
+        if reasons:
+            raise Unready(reasons)
 
     def last_audits(self) -> Sequence[LastAudit]:
-        """Return the last audit of every node, ordered by the nodes' uuids."""
+        """Return the last audit of every node, ordered by uuid."""
+        return [seen for _, seen in sorted(self._last_audits.items())]
 
-    def nodes(self) -> Sequence[Document]:
-        """Return a summary of every node, ordered by uuid."""
+    def nodes(self) -> Sequence[JsonObject]:
+        """Return a summary of each node, ordered by uuid."""
+        return [_summary(seen) for seen in self.last_audits()]
 
-    def node(self, uuid: str) -> Document:
-        """Return a node as its last audit left it.
+    def node(self, uuid: str) -> JsonObject:
+        """Return the last report of a node.
 
-        :raises UnknownNode: there is no node with that uuid.
+        :raises UnknownNode: there is no node of that uuid.
         """
+        return audit_document(self._find(uuid))
 
-    def tree(self, uuid: str) -> Document:
-        """Return a node's tree.
+    def tree(self, uuid: str) -> JsonObject:
+        """Return the tree of a node as its last audit left it.
 
-        :raises UnknownNode: there is no node with that uuid.
+        :raises UnknownNode: there is no node of that uuid.
         """
+        seen = self._find(uuid)
+        report = seen.report
+        stored = StoredTree(
+            report.name,
+            report.uuid,
+            seen.endpoint or "",
+            report.tree,
+            report.owned,
+            report.used,
+            consumers=report.consumers,
+            in_placement=report.in_placement,
+        )
+        (found,) = tree_document([stored])["nodes"]
+        return {**found, "endpoint": seen.endpoint}
+
+    def records(self) -> RecordViews:
+        """Return the views of the records.
+
+        :raises NodeNotReady, Stopping: they cannot be read yet, or not any more.
+        """
+        if self._stopping:
+            raise Stopping
+        if self._records is None:
+            raise _not_ready()
+        return self._records
+
+    def tracker(self) -> Tracker:
+        """Return the tracker.
+
+        :raises NodeNotReady, Stopping: there is none yet, or not any more.
+        """
+        tracking = self._in_service().tracking
+        if tracking is None:
+            raise _not_ready()
+        return tracking.tracker
+
+    def check_manages(self) -> None:
+        """Do nothing if the agent manages its nodes.
+
+        :raises ObservesOnly: it only observes them.
+        :raises NodeNotReady, Stopping: as :meth:`tracker`.
+        """
+        context = self._in_service()
+        # After a reload the earlier context is in use for a while, with its transport closed.
+        if context.observes or context.server.transport.read_only:
+            raise ObservesOnly("claims, moves and records of guests are not kept here")
+
+    def awaited(self) -> str:
+        """Return for whose answer the work waits, and since when; empty if for nobody's."""
+        with suppress(NodeNotReady, Stopping):
+            return self._in_service().server.transport.awaited()
+        return ""
+
+    def placement(self) -> PlacementClient:
+        """Return a new client of Placement.
+
+        :raises NodeNotReady, Stopping: as :meth:`tracker`.
+        """
+        return self._in_service().server.client()
 
     def report_page(self, wanted: Sequence[str]) -> ReportPage:
         """Return the page of the nodes with these names, patterns or uuids; of all nodes if there
@@ -276,53 +281,80 @@ class Service(Protocol):
         :raises UnknownNode: one of them matches no node.
         :raises Stopping: the agent ends.
         """
-
-    def request_audit(self, nodes: Sequence[str], *, dry_run: bool) -> str:
-        """Request an audit of all nodes, or of the given names or uuids, as soon as possible.
-        Return the audit's id.
-
-        :raises TooManyAudits: too many audits wait already.
-        :raises Stopping: there will be no more audits.
-        """
-
-    def audit(self, audit_id: str, wait: float) -> Audit:
-        """Return the audit, after waiting for its end for up to ``wait`` seconds.
-
-        :raises UnknownAudit: no audit with that id is known, or no longer.
-        :raises Stopping: the audit will not be done.
-        """
-
-    def records(self) -> RecordViews:
-        """Return the views of this host's records.
-
-        :raises Stopping: records are no longer read.
-        """
-
-    def tracker(self) -> Tracker:
-        """Return the tracker.
-
-        :raises NodeNotReady: the agent has no tracker yet.
-        :raises Stopping: there are no more operations.
-        """
-
-    def check_manages(self) -> None:
-        """Do nothing if the agent manages its nodes.
-
-        :raises ObservesOnly: it only observes them.
-        :raises NodeNotReady, Stopping: as :meth:`tracker`.
-        """
-
-    def placement(self) -> PlacementClient:
-        """Return a client of Placement, for one piece of work.
-
-        :raises NodeNotReady, Stopping: as :meth:`tracker`.
-        """
-
-    def readings(self) -> Sequence[Measurement]:
-        """Return what the monitors last measured."""
+        try:
+            tracker = self.tracker()
+        except NodeNotReady:
+            tracker = None
+        return make_report_page(self.last_audits(), self._errors or (), tracker, wanted)
 
     def reload(self) -> None:
-        """Reload the configuration.
+        """Request a reload, and wait for its end.
 
-        :raises ConfigError: it cannot be used; the former one stays.
+        :raises AgentError: the configuration cannot be used, and the old one stays.
+        :raises DriverTimeout: the reload did not end within :data:`RELOAD_DEADLINE`.
         """
+        with self._lock:
+            if self._stopping:
+                raise Stopping
+            request = self._reload = self._reload or Future()
+        self._wake()
+        try:
+            request.result(RELOAD_DEADLINE)
+        except FutureTimeout as error:
+            raise DriverTimeout(
+                f"the configuration was not reloaded within {RELOAD_DEADLINE:.0f} s",
+                "look at the log; the reload may still end",
+            ) from error
+
+    def _in_service(self) -> AuditContext:
+        if self._stopping:
+            raise Stopping
+        if self._context is None:
+            raise _not_ready()
+        return self._context
+
+    def _find(self, uuid: str) -> LastAudit:
+        seen = self._last_audits.get(uuid)
+        if seen is None:
+            raise UnknownNode(
+                f"no node {uuid} was audited here", "see /v1/nodes for those that were"
+            )
+        return seen
+
+
+def _last_audit(
+    node: NodeReport, endpoint: str | None, now: float, before: LastAudit | None
+) -> LastAudit:
+    """Return the node's last audit, completed from ``before`` where this audit could not look."""
+    well = node.state in WELL
+    if before is None:
+        return LastAudit(node, endpoint, now, now if well else None)
+    if not node.judged:
+        node = replace(node, drift=drift_after(node, before.report.drift))
+    # A node without an audit was either found unchanged, or could not be audited.
+    return LastAudit(
+        node, endpoint, now if node.seconds or well else before.at, now if well else before.good_at
+    )
+
+
+def _not_ready() -> NodeNotReady:
+    return NodeNotReady(
+        "the agent has not started its driver yet",
+        "try again in a moment; agent status shows what it waits for",
+    )
+
+
+def _summary(seen: LastAudit) -> dict[str, Any]:
+    """Return the summary of a node, as the API lists it."""
+    report = seen.report
+    return {
+        "name": report.name,
+        "uuid": report.uuid,
+        "driver": report.driver,
+        "state": report.state,
+        "audited_at": seen.at,
+        "last_good_audit_at": seen.good_at,
+        "usage": asdict(report.usage),
+        "providers": len(own_providers(report.tree, report.uuid)),
+        **found_summary(report),
+    }

@@ -44,7 +44,7 @@ class HealthResource:
 
 def health_document(service: Service) -> dict[str, str]:
     """Return the status line, and the state, which is its first word."""
-    status = service.status()
+    status = service.status
     return {"state": status.partition(":")[0], "status": status}
 
 
@@ -67,7 +67,7 @@ class AuditResource:
     def on_post_list(self, request: Request, response: Response) -> None:
         """Request an audit."""
         asked = request.context.body
-        audit_id = self._service.request_audit(
+        audit_id = self._service.audits.request(
             () if asked.nodes is UNSET else asked.nodes, dry_run=asked.dry_run
         )
         self.on_get(request, response, audit_id)
@@ -78,10 +78,10 @@ class AuditResource:
         """
         wait = _preferred_wait(request)
         if wait is None:
-            audit = self._service.audit(id, 0)
+            audit = self._service.audits.wait_for(id, 0)
         else:
             with self._room.place_if_free() as found:
-                audit = self._service.audit(id, wait if found else 0)
+                audit = self._service.audits.wait_for(id, wait if found else 0)
             if found:
                 response.set_header("Preference-Applied", f"wait={wait}")
         place = f"/v1/audits/{audit.id}"
@@ -136,7 +136,7 @@ class NodeResource:
         """Show the node as its last audit left it, with its records and the monitors' values of
         now.
         """
-        readings = [asdict(reading) for reading in self._service.readings()]
+        readings = [asdict(reading) for reading in self._service.readings]
         response.media = {
             **self._service.node(uuid),
             "records": self._records(uuid),

@@ -10,7 +10,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from agent.api.node_documents import JsonObject, node_records
-from agent.api.service import RecordViews
+from agent.api.record_views import RecordViews
 from agent.cli.commands.tree import offered_inventories
 from agent.conf.default import host_name
 from agent.model.finding import WELL

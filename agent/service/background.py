@@ -13,11 +13,11 @@ from threading import Event
 from typing import Any, NoReturn, TypeVar, get_args
 
 from agent.api.local_api import LocalApi
+from agent.api.service import Service
 from agent.driver.worker import start_thread
 from agent.errors import AgentBug, AgentError, ConfigError, StandingBy
 from agent.model.finding import WELL, AgentState, Problem
 from agent.model.report import NodeReport
-from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER
 from agent.service.systemd import Notifier, Signals
 
@@ -25,7 +25,7 @@ from agent.service.systemd import Notifier, Signals
 class Status:
     """The status of the daemon, as systemd, the local API and the log show it."""
 
-    def __init__(self, notifier: Notifier, service: DaemonService) -> None:
+    def __init__(self, notifier: Notifier, service: Service) -> None:
         self.notifier, self._service = notifier, service
         self._state: AgentState = "starting"
         # Whether systemd was notified that the service is ready.
@@ -40,7 +40,7 @@ class Status:
         LOG.log(logging.DEBUG if self._ready else logging.INFO, text)
         (self.notifier.status if self._ready else self.notifier.ready)(text)
         self._ready = True
-        self._service.set_status(text)
+        self._service.status = text
 
     def report_delay(self, work: str, seconds: float) -> None:
         """Report that the work has taken more than so many seconds, in the present state."""
@@ -71,7 +71,7 @@ class Status:
         text = f"{self._state}: {self._refusal or 'the configuration was reloaded'}"
         self.notifier.ready(text)
         # At once, because whoever asked for the reload may ask for the status next.
-        self._service.set_status(text)
+        self._service.status = text
 
     def stop(self) -> None:
         """Report that the daemon stops."""
@@ -124,9 +124,7 @@ class Background:
     ``stopping`` is set, the work has :data:`GRACE` seconds to end.
     """
 
-    def __init__(
-        self, signals: Signals, service: DaemonService, api: LocalApi, status: Status
-    ) -> None:
+    def __init__(self, signals: Signals, service: Service, api: LocalApi, status: Status) -> None:
         self.stopping = Event()
         self._signals, self._service, self._api, self._status = signals, service, api, status
         self._abandoned: list[Future[Any]] = []

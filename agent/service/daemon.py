@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from oslo_config import cfg
 
 from agent.api.local_api import LocalApi
-from agent.api.service import RecordViews
+from agent.api.record_views import RecordViews
+from agent.api.service import Service
 from agent.bootstrap.fleet import open_run_store
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError
@@ -19,7 +20,6 @@ from agent.model.names import printable
 from agent.render.document import problems_of
 from agent.service.audit_queue import DirtyNodes, Schedule
 from agent.service.background import Background, Status
-from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import WRITER
 from agent.service.passes import Passes
 from agent.service.runtime import Runtime, RuntimeBuilder, SetUpLog, Warn
@@ -60,7 +60,7 @@ class Daemon:
         signals: Signals,
     ) -> None:
         self._conf, self._reread, self._signals = conf, reread, signals
-        self._service = DaemonService(signals.wake)
+        self._service = Service(signals.wake)
         self._api, self._status = (
             LocalApi(conf, self._service),
             Status(notifier, self._service),

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from glob import escape
 
+from agent.api.audit_requests import RequestedAudit
 from agent.api.local_api import LocalApi
+from agent.api.service import Service
 from agent.audit.context import AuditOptions
 from agent.audit.fleet import Fleet
 from agent.conf.default import host_name
@@ -19,9 +21,8 @@ from agent.errors import AgentBug, AgentError, DriverError, PlacementUnreachable
 from agent.model.report import NodeReport, Report, exit_code, failed_report
 from agent.render.document import dumps, problems_of
 from agent.render.json_report import report_document
-from agent.service.audit_queue import DirtyNodes, RequestedAudit, Schedule
+from agent.service.audit_queue import DirtyNodes, Schedule
 from agent.service.background import Background, Status, agent_state, summary
-from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import ProblemLog, check_start, with_store_state
 from agent.service.runtime import Runtime
 from agent.store.store import Store
@@ -41,7 +42,7 @@ class Passes:
         schedule: Schedule,
         dirty_nodes: DirtyNodes,
         background: Background,
-        service: DaemonService,
+        service: Service,
         api: LocalApi,
         status: Status,
     ) -> None:
@@ -179,7 +180,7 @@ class Passes:
 
     def _run_fleet(self, runtime: Runtime, store: Store, *, asked: bool, on_mirror: bool) -> Report:
         """Poll the monitors and audit every node."""
-        self._service.set_readings(runtime.monitors.poll())
+        self._service.readings = runtime.monitors.poll()
         fleet = runtime.start(store)
         self._service.set_context(fleet.context, audited=False)
         report = fleet.run(

@@ -32,6 +32,7 @@ import agent.audit.shape
 import agent.service.daemon
 from agent.api.local_api import WORKERS, LocalServer
 from agent.api.metrics import Metrics
+from agent.api.service import Service
 from agent.api.socket_file import UnixConnection
 from agent.bootstrap import components
 from agent.cli.configuration import load
@@ -47,7 +48,6 @@ from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.service import audit_queue, background, passes, runtime
 from agent.service.daemon import Daemon
-from agent.service.daemon_service import DaemonService
 from agent.service.log_writer import ProblemLog
 from agent.store.records import Records
 from agent.store.store import Store
@@ -122,10 +122,10 @@ STEPS = {
     "the journal": Step(Store, "save_journal"),
     "a disk that is looked at": Step(Store, "check_writable"),
     "monitors": Step(runtime.Monitors, "poll"),
-    "who serves": Step(DaemonService, "set_context"),
+    "who serves": Step(Service, "set_context"),
     "news": Step(ProblemLog, "log_changes"),
     "the line for systemd": Step(passes, "summary"),
-    "what the API shows": Step(DaemonService, "take_report"),
+    "what the API shows": Step(Service, "take_report"),
     "when it is due": Step(audit_queue.Schedule, "plan_after_success"),
     "publishing": Step(agent.audit.fleet.Fleet, "run", by="claim"),
     "what waits to be published": Step(audit_queue.DirtyNodes, "take", by="claim"),
@@ -266,7 +266,7 @@ class Walk:
         elif by == "claim":
             self.daemon._passes._dirty_nodes.add(ROOT)
         elif by == "audit":
-            self._asked = self.daemon._service.request_audit(["node-a"], dry_run=False)
+            self._asked = self.daemon._service.audits.request(["node-a"], dry_run=False)
         operator.reload = by in ("reload", "reread")
 
     def _change(self) -> None:
@@ -298,7 +298,7 @@ class Walk:
         if [one["state"] for one in nodes["nodes"]] != ["in-sync"]:
             self.faults.append(f"{what}: {nodes}")
         if self._asked:
-            if self.daemon._service.audit(self._asked, 10).state != "done":
+            if self.daemon._service.audits.wait_for(self._asked, 10).state != "done":
                 self.faults.append(f"{what}: who asked was never answered")
             self._asked = ""
         if (serving := kinds_of_threads()["api"] - self.others) != 1:
@@ -481,7 +481,7 @@ def test_no_exception_in_a_handler_takes_a_thread_of_the_api_along(exception, ap
         raise exception("in a handler")
 
     with monkeypatch.context() as patch:
-        patch.setattr(DaemonService, "nodes", raises)
+        patch.setattr(Service, "nodes", raises)
         answers = [api.call("GET", "/v1/nodes", checked=False) for _ in range(2 * WORKERS)]
     assert {(one.status, one.json["code"]) for one in answers} == {(500, "agent.bug")}, answers[0]
     assert [api.call("GET", "/v1/nodes").status for _ in range(2 * WORKERS)] == [200] * 2 * WORKERS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from agent.api.service import RecordViews
+from agent.api.record_views import RecordViews
 from agent.model.facts import Cell, CpuFacts, HostFacts, PagePool, Topology
 from agent.model.instance import Flavor
 from agent.model.report import NodeReport

@@ -19,10 +19,10 @@ from jsonschema.exceptions import best_match
 from agent.api.client import ApiClient
 from agent.api.local_api import LocalApi
 from agent.api.openapi import read
+from agent.api.service import Service
 from agent.api.socket_file import UnixConnection
 from agent.cli.command import Options, Override, Source
 from agent.cli.configuration import load
-from agent.service.daemon_service import DaemonService
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Described:
 class ApiHere:
     """A running API. ``service`` is the daemon's, with the test in the daemon's place."""
 
-    def __init__(self, path: Path, service: DaemonService, api: LocalApi) -> None:
+    def __init__(self, path: Path, service: Service, api: LocalApi) -> None:
         self.path, self.service, self.api = path, service, api
         self.client = ApiClient(path)
         self._described = Described()
@@ -180,7 +180,7 @@ def api_here(folder: Path | None = None, **options: str) -> Iterator[ApiHere]:
         overrides = tuple(
             Override("api", name, value) for name, value in {"socket": str(path), **options}.items()
         )
-        service = DaemonService(lambda: None)
+        service = Service(lambda: None)
         api = LocalApi(
             load(Options(sources=(Source(Path(os.devnull)),), overrides=overrides), {}), service
         )

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from agent.api.service import RecordViews
+from agent.api.record_views import RecordViews
 from agent.audit.context import AuditContext
 from agent.driver.interface import Driver
 from agent.driver.worker import DriverWorker

@@ -16,7 +16,8 @@ from agent.api.access import Access, Peer
 from agent.api.application import PEER, application
 from agent.api.client import ApiAnswer, ApiClient, ApiProblem, ApiUnreachable
 from agent.api.metrics import Metrics
-from agent.api.service import RecordViews
+from agent.api.record_views import RecordViews
+from agent.api.service import Service
 from agent.errors import AgentError, StoreError
 from agent.model.devices import AssignableUnit
 from agent.model.facts import Cell, CpuFacts, Domain, HostFacts, Topology
@@ -27,7 +28,6 @@ from agent.numa.host_policy import HostPolicy
 from agent.pci.device_request import aliases
 from agent.pci.settings import PciSettings
 from agent.render.document import problems_of
-from agent.service.daemon_service import DaemonService
 from agent.tree.policy import Layout, Policy
 from tests.support import local_api
 from tests.support.agent import AgentUnderTest, ScriptedDriver
@@ -222,7 +222,7 @@ class WalkedHost:
             NodeReport(self.node, self.identity, "scripted", "failed", errors=errors),
         )
         if self._application is None:
-            service = DaemonService(lambda: None)
+            service = Service(lambda: None)
             service.set_records(RecordViews(self.agent.records, self.name))
             service.set_context(self.agent.fleet.context, audited=True)
             self._application = application(service, lambda: Access(0), Metrics(), 1, 1)

@@ -6,12 +6,13 @@ import time
 
 import pytest
 
+from agent.api import service as module
+from agent.api.audit_requests import KEPT, AuditRequests
 from agent.api.problem import TooManyAudits, Unready, Unwell
+from agent.api.service import Service
 from agent.model.finding import Problem
 from agent.service import audit_queue
-from agent.service import daemon_service as module
-from agent.service.audit_queue import KEPT, AuditRequests, DirtyNodes, Schedule
-from agent.service.daemon_service import DaemonService
+from agent.service.audit_queue import DirtyNodes, Schedule
 from tests.unit.render.reports import ROOT, node, report
 
 WELL = report(nodes=(node(state="in-sync", errors=()),))
@@ -19,7 +20,7 @@ WELL = report(nodes=(node(state="in-sync", errors=()),))
 
 @pytest.fixture
 def service():
-    found = DaemonService(lambda: None)
+    found = Service(lambda: None)
     yield found
     found.stop()
 

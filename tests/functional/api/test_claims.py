@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.api.service import RecordViews
+from agent.api.record_views import RecordViews
 from agent.model.node_records import RecordChanges
 from agent.tracker.stored_state import InstanceClaim
 from tests.support.broken_store import UnsoundRecords, counted

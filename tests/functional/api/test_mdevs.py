@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.api.service import RecordViews
+from agent.api.record_views import RecordViews
 from agent.model.devices import MdevParent
 from agent.model.facts import HostFacts
 from agent.tree.policy import MdevPolicy, MdevType, Policy

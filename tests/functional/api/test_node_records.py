@@ -157,7 +157,7 @@ def test_operations_are_timed_and_refusals_counted_by_their_codes(new_site):
 
 def test_what_the_monitors_said_is_shown(site, ha):
     seen(site, ha)
-    site.api.service.set_readings(READINGS)
+    site.api.service.readings = READINGS
     cpu, memory = site.call("GET", f"/v1/nodes/{ha.node}").json["monitors"]
     assert (cpu["monitor"], cpu["status"], [one["value"] for one in cpu["metrics"]]) == (
         "cpu",

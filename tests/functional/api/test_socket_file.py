@@ -13,10 +13,10 @@ import pytest
 from agent.api.client import ApiClient, ApiUnreachable
 from agent.api.local_api import LocalApi
 from agent.api.problem import SocketUnusable
+from agent.api.service import Service
 from agent.api.socket_file import SocketFile
 from agent.cli.command import Options, Override, Source
 from agent.cli.configuration import load
-from agent.service.daemon_service import DaemonService
 from tests.support.local_api import api_here
 
 
@@ -41,7 +41,7 @@ def test_who_is_told_to_end_while_he_opens_it_leaves_nothing_that_listens(tmp_pa
     options = Options(
         sources=(Source(Path(os.devnull)),), overrides=(Override("api", "socket", str(path)),)
     )
-    api = LocalApi(load(options), DaemonService(lambda: None))
+    api = LocalApi(load(options), Service(lambda: None))
     # As SIGTERM does it while the group of the socket is looked up.
     api.stop()
     api.start()

@@ -419,7 +419,7 @@ def test_what_changes_something_needs_an_agent(timed_tracker):
 
 
 def test_more_claims_than_a_page_are_all_listed(timed_tracker, monkeypatch):
-    monkeypatch.setattr("agent.api.service.PAGE", 2)
+    monkeypatch.setattr("agent.api.record_views.PAGE", 2)
     for number in range(5):
         timed_tracker.host.claim(f"i{number}", F1)
     for words in ((), ("--offline",)):

@@ -33,13 +33,13 @@ from agent.api.problem import (
     phrase,
     problem_of,
 )
+from agent.api.service import Service
 from agent.cli.command import Options, Override, Source
 from agent.cli.configuration import load
 from agent.errors import AgentError, ConfigErrors
 from agent.model.finding import Drift
 from agent.model.instance import Flavor, Instance
 from agent.model.names import ConsumerUuid
-from agent.service.daemon_service import DaemonService
 from tests.support.child import CHECKOUT
 from tests.unit.render.reports import node, report
 
@@ -353,7 +353,7 @@ class Agent:
     """What the daemon tells of an audit, to those who look and to the figures."""
 
     def __init__(self):
-        self.service, self.metrics = DaemonService(lambda: None), Metrics()
+        self.service, self.metrics = Service(lambda: None), Metrics()
         self.metrics.add(NodeFigures(self.service))
 
     def audited(self, report, hanging, *, whole):

@@ -4,11 +4,12 @@ in memory.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from agent.api.node_documents import JsonObject, node_page_document
-from agent.api.service import LastAudit, ReportPage
 from agent.model.finding import Problem
 from agent.model.names import choose_nodes, printable
+from agent.model.report import NodeReport
 from agent.render.document import error_rows
 from agent.render.json_report import node_document
 from agent.render.page import page_of
@@ -19,6 +20,30 @@ from agent.tracker.tracker import Tracker
 from agent.version import agent_version
 
 SOURCE = "as the daemon has it"
+
+
+@dataclass(frozen=True, slots=True)
+class LastAudit:
+    """A node as its last audit left it. Drift that this audit could not look for is that of the
+    audit before.
+    """
+
+    report: NodeReport
+    endpoint: str | None
+    """The Placement that the audit used; None if unknown."""
+    at: float
+    """When the node was last audited or found unchanged, in seconds since the epoch."""
+    good_at: float | None
+    """When an audit last left the node well, in seconds since the epoch; None if none has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPage:
+    """A page of nodes for a browser."""
+
+    html: bytes
+    policy: str
+    """Its Content-Security-Policy."""
 
 
 def audit_document(audit: LastAudit) -> JsonObject:

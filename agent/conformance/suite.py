@@ -141,7 +141,7 @@ def _choose_sample(
 def _start_again(trial: DriverTrial) -> None:
     """Start a second instance. A failure is recorded, and the checks of it say so."""
     try:
-        trial.renew()
+        trial.driver = trial.make_another()
         trial.start(trial.host)
         if trial.implements(LooksAtInstances):
             trial.call("with_instances", NoInstances())

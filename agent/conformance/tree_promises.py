@@ -12,7 +12,6 @@ from agent.conformance.promises import unknown_class, unknown_trait
 from agent.conformance.trial import DriverTrial, ReshapeAsked
 from agent.driver.interface import Allocations, ShapesTree, UpdatesProviderTree
 from agent.errors import AgentError
-from agent.model.facts import HostFacts
 from agent.model.inventory import completed, problems
 from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, printable
 from agent.model.provider_tree import (
@@ -66,7 +65,8 @@ class TreeScene:
             node, next(uuid for uuid, name in trial.listed.items() if name == node), 1
         )
         try:
-            _shape_core(trial, forest, root, facts)
+            trees = NodeTrees(DesiredTree(forest), PresentTree(ProviderTree()), ProviderUuid(root))
+            shape_host(trees, facts, Policy.from_options(trial.conf))
         except (AgentError, ValueError) as error:
             raise Unanswered(f"the agent's part of the tree cannot be built: {error}") from error
         child = forest.new_child(
@@ -137,12 +137,6 @@ def content(provider: Provider) -> tuple[object, ...]:
 
 
 EDITORS = ShapesTree | UpdatesProviderTree
-
-
-def _shape_core(trial: DriverTrial, tree: ProviderTree, root: str, facts: HostFacts) -> None:
-    """Put into the tree what the agent itself derives from the facts."""
-    trees = NodeTrees(DesiredTree(tree), PresentTree(ProviderTree()), ProviderUuid(root))
-    shape_host(trees, facts, Policy.from_options(trial.conf))
 
 
 def _in_novas_style(trial: DriverTrial) -> bool:

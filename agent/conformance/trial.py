@@ -151,14 +151,6 @@ class DriverTrial:
         """
         self.driver = self._instance()
 
-    def renew(self) -> None:
-        """Go on with a new instance, which is not started.
-
-        :raises Unanswered: it cannot be made; the reason is recorded.
-        """
-        self.driver = self.make_another()
-        self._hung.clear()
-
     def make_another(self) -> Driver:
         """Return a further instance.
 
@@ -176,6 +168,7 @@ class DriverTrial:
         :raises AgentError: the driver says that it cannot be started.
         :raises Unanswered: it hung, or raised something else.
         """
+        self._hung.clear()
         self._record_call("start", (host,))
         self._started = True
 

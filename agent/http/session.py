@@ -4,7 +4,6 @@ of TLS: what is wrong, and the remedy.
 
 import ssl
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,9 @@ def service_adapter(
     :raises ConfigErrors: everything that is wrong with the plugin, its options and its
         certificates.
     """
-    ConfigErrors.raise_if_any([*_section_problems(conf, group), *certificate_problems(conf, group)])
+    section = conf[group]
+    files = _file_problems(group, section.cafile, section.certfile, section.keyfile)
+    ConfigErrors.raise_if_any([*_section_problems(conf, group), *files])
     # None where keystoneauth is too old to have the options.
     limits = {name: getattr(conf[group], name, None) for name in ("tls_ciphers", "tls_min_version")}
     try:
@@ -123,38 +124,19 @@ def _section_problems(conf: cfg.ConfigOpts, group: str) -> Iterator[ConfigError]
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateFiles:
-    """The certificate files that a section names."""
-
-    cafile: str | None
-    certfile: str | None
-    keyfile: str | None
-
-    @classmethod
-    def of_session(cls, session: Session) -> "CertificateFiles":
-        """Return the files that a session uses."""
-        pair = (
-            (session.cert, None)
-            if isinstance(session.cert, str)
-            else (session.cert or (None, None))
-        )
-        return cls(session.verify if isinstance(session.verify, str) else None, *pair)
+def session_problems(session: Session, group: str) -> Iterator[ConfigError]:
+    """Yield what is wrong with the certificate files that a session uses."""
+    pair = (session.cert, None) if isinstance(session.cert, str) else (session.cert or (None, None))
+    cafile = session.verify if isinstance(session.verify, str) else None
+    return _file_problems(group, cafile, *pair)
 
 
-def certificate_problems(conf: cfg.ConfigOpts, group: str) -> Iterator[ConfigError]:
+def _file_problems(
+    group: str, cafile: str | None, certfile: str | None, keyfile: str | None
+) -> Iterator[ConfigError]:
     """Yield what is wrong with the certificate files of a section."""
-    section = conf[group]
-    yield from file_problems(
-        CertificateFiles(section.cafile, section.certfile, section.keyfile), group
-    )
-
-
-def file_problems(section: CertificateFiles, group: str) -> Iterator[ConfigError]:
-    """Yield what is wrong with the files."""
     readable = True
-    for name in ("cafile", "certfile", "keyfile"):
-        path = getattr(section, name)
+    for name, path in (("cafile", cafile), ("certfile", certfile), ("keyfile", keyfile)):
         if path and (reason := _unreadable(path, folder=name == "cafile")):
             readable = False
             yield ConfigError(
@@ -163,21 +145,21 @@ def file_problems(section: CertificateFiles, group: str) -> Iterator[ConfigError
             )
     if not readable:
         return
-    if section.cafile and not Path(section.cafile).is_dir():
+    if cafile and not Path(cafile).is_dir():
         try:
-            ssl.create_default_context(cafile=section.cafile)
+            ssl.create_default_context(cafile=cafile)
         except (ssl.SSLError, OSError) as error:
             yield ConfigError(
                 (
-                    f"[{group}] cafile = {section.cafile}: no certificate can be read from it: "
+                    f"[{group}] cafile = {cafile}: no certificate can be read from it: "
                     f"{_reason(error)}"
                 ),
                 "give a file in PEM form",
             )
-    if section.certfile:
+    if certfile:
         try:
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
-                section.certfile, section.keyfile or None, lambda: ""
+                certfile, keyfile or None, lambda: ""
             )
         except (ssl.SSLError, OSError, ValueError) as error:
             mismatch = getattr(error, "reason", None) == "KEY_VALUES_MISMATCH"
@@ -186,14 +168,14 @@ def file_problems(section: CertificateFiles, group: str) -> Iterator[ConfigError
                 if mismatch
                 else f"certificate and key cannot be used: {_reason(error)}"
             )
-            files = f"[{group}] certfile = {section.certfile}" + (
-                f", keyfile = {section.keyfile}" if section.keyfile else ""
+            files = f"[{group}] certfile = {certfile}" + (
+                f", keyfile = {keyfile}" if keyfile else ""
             )
             yield ConfigError(
                 f"{files}: {what}",
                 "give a certificate and its key, without a passphrase, both in PEM form",
             )
-    elif section.keyfile:
+    elif keyfile:
         yield ConfigError(f"[{group}] keyfile without certfile", "give both, or neither")
 
 

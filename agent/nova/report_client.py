@@ -85,18 +85,6 @@ class ReportClientAdapter:
         )
 
 
-def build_transport(adapter: ReportClientAdapter) -> Transport:
-    """Return a transport that sends one request at a time, so that it starts no thread in nova's
-    process.
-    """
-    return Transport(
-        cast(Adapter, adapter),
-        timeouts=Timeouts(),
-        max_in_flight=1,
-        cancelled=threading.Event(),
-    )
-
-
 class MirroredReportClient:
     """``client``, nova's report client, with the tree of each compute node kept in a mirror. Every
     other call is nova's own.
@@ -107,7 +95,14 @@ class MirroredReportClient:
     def __init__(self, client: Any, endpoint: str, storage: PlacementStorage) -> None:
         self._client = client
         self._adapter = ReportClientAdapter(client, endpoint)
-        self._server = Server(build_transport(self._adapter), "http", storage)
+        # One request at a time, so that no thread is started in nova's process.
+        transport = Transport(
+            cast(Adapter, self._adapter),
+            timeouts=Timeouts(),
+            max_in_flight=1,
+            cancelled=threading.Event(),
+        )
+        self._server = Server(transport, "http", storage)
         self._nodes: dict[str, MirroredNode] = {}
         self._names: dict[str, str] = {}
         # The roots of which it is unknown whether their last reshape was applied.

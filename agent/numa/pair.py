@@ -199,7 +199,18 @@ class Pairs:
     ) -> None:
         self._guest, self._host, self._allocated = guest, host, allocated
         first: dict[tuple[int, int, int, int], int] = {}
-        self._rows = [first.setdefault(_wants(guest, row), row) for row in range(len(guest.cells))]
+        self._rows = [
+            first.setdefault(
+                (
+                    len(cell.shared),
+                    len(cell.dedicated),
+                    cell.memory_mib,
+                    guest.emulator_cpus(row),
+                ),
+                row,
+            )
+            for row, cell in enumerate(guest.cells)
+        ]
         self._lines = {
             row: [misfit(guest, row, cell, limits, allocated.get(cell.id)) for cell in host]
             for row in first.values()
@@ -228,11 +239,6 @@ class Pairs:
             for (row, cell), found in misfits.items()
             if found.rule or self._allocated.get(cell)
         } or misfits
-
-
-def _wants(guest: Guest, row: int) -> tuple[int, int, int, int]:
-    cell = guest.cells[row]
-    return len(cell.shared), len(cell.dedicated), cell.memory_mib, guest.emulator_cpus(row)
 
 
 def pair(

@@ -373,7 +373,13 @@ def _cpus(texts: Sequence[str], vcpus: int) -> list[frozenset[int]]:
     """Return the guest CPUs of each cell; each CPU is in one cell."""
     cells, seen = [], frozenset[int]()
     for index, text in enumerate(texts):
-        key, cell = f"hw:numa_cpus.{index}", _one_cell(text, index)
+        key = f"hw:numa_cpus.{index}"
+        try:
+            cell = parse_cpu_list(text)
+        except ValueError as error:
+            raise GuestRequestError(
+                "CpuOutOfRange", key, text, str(error), "a CPU list like 0-3,^2"
+            ) from error
         if cell and max(cell) >= vcpus:
             raise GuestRequestError(
                 "CpuOutOfRange", key, text, f"the guest has no CPU {max(cell)}", f"0 to {vcpus - 1}"
@@ -399,17 +405,6 @@ def _cpus(texts: Sequence[str], vcpus: int) -> list[frozenset[int]]:
     return cells
 
 
-def _one_cell(text: str, index: int) -> frozenset[int]:
-    key = f"hw:numa_cpus.{index}"
-    try:
-        cpus = parse_cpu_list(text)
-    except ValueError as error:
-        raise GuestRequestError(
-            "CpuOutOfRange", key, text, str(error), "a CPU list like 0-3,^2"
-        ) from error
-    return cpus
-
-
 PAGE_WORDS: tuple[PageWord, ...] = ("small", "large", "any")
 PCI_POLICIES: tuple[PciPolicy, ...] = ("required", "preferred", "legacy", "socket")
 
@@ -427,7 +422,9 @@ def guest_of(
     cpus = cpu_request(settings, vcpus)
     pages = _pages(settings)
     pci: PciPolicy | None = settings.agreed(
-        "pci_numa_affinity_policy", _pci_policy, "PciPolicyForbidden"
+        "pci_numa_affinity_policy",
+        lambda text, key: word(text, key, PCI_POLICIES, "InvalidPciPolicy"),
+        "PciPolicyForbidden",
     )
     locked = settings.agreed(
         "locked_memory",
@@ -473,10 +470,6 @@ def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[
                 if key.startswith(f"{start}{name}.") and key.removeprefix(start) not in read
             ]
     return [*sorted(keys), *sorted(key for key, _, amount in sized(specs) if amount is None)]
-
-
-def _pci_policy(text: str | None, key: str) -> PciPolicy | None:
-    return word(text, key, PCI_POLICIES, "InvalidPciPolicy")
 
 
 def _pages(settings: FlavorAndImage) -> PageRequest | None:

@@ -18,7 +18,7 @@ from agent.conf.default import only_observes
 from agent.deadline import DeadlinePassed, within
 from agent.errors import CLOSED, ConfigError, PlacementUnreachable
 from agent.http.bounded import MIB, close_idle_connections
-from agent.http.session import CertificateFiles, file_problems, service_adapter
+from agent.http.session import service_adapter, session_problems
 from agent.model.names import masked, printable
 from agent.placement import clock
 from agent.placement.unreachable import unreachable
@@ -256,7 +256,7 @@ class Transport:
         # Inside nova-compute, nova has the session.
         if session is None:
             return None
-        return next(file_problems(CertificateFiles.of_session(session), "placement"), None)
+        return next(session_problems(session, "placement"), None)
 
     def _record_failure(self, error: Exception, url: str) -> PlacementUnreachable:
         failure = self.failure(error, url)

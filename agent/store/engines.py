@@ -82,7 +82,9 @@ def locate(folder: Path, connection: str | None) -> Location:
         # The URL is not quoted, because it may hold a password.
         raise StoreError("[store] connection is not a database URL", EXAMPLES) from error
     if url.drivername in POSTGRESQL:
-        return Location(_server_url(url), "[store] connection", None)
+        missing = {name: value for name, value in CONNECTIONS.items() if name not in url.query}
+        named = url.set(drivername="postgresql+psycopg").update_query_dict(missing)
+        return Location(named, "[store] connection", None)
     if url.drivername not in SQLITE:
         raise StoreError(
             (
@@ -96,11 +98,6 @@ def locate(folder: Path, connection: str | None) -> Location:
             f"[store] connection {printable(str(url))}: not the path of a file", EXAMPLES
         )
     return in_file(Path(url.database), "[store] connection")
-
-
-def _server_url(url: URL) -> URL:
-    missing = {name: value for name, value in CONNECTIONS.items() if name not in url.query}
-    return url.set(drivername="postgresql+psycopg").update_query_dict(missing)
 
 
 def in_file(file: Path, option: str) -> Location:

@@ -157,20 +157,16 @@ def damaged_record(location: Location, record: DamagedRecord) -> StoreError:
 
 def folder_unusable(folder: Path, error: OSError) -> StoreError:
     """Return the error for a ``[store] path`` that cannot be created, entered, read or written."""
-    return StoreError(
-        f"[store] path {printable(str(folder))}: {_cause(error)}",
-        _file_remedy(error.errno, "[store] path"),
-        place=str(folder),
-    )
-
-
-def _cause(error: OSError) -> str:
     named = (
         f" ({printable(os.fsdecode(error.filename))})"
         if isinstance(error.filename, str | bytes)
         else ""
     )
-    return f"{error.strerror}{named}"
+    return StoreError(
+        f"[store] path {printable(str(folder))}: {error.strerror}{named}",
+        _file_remedy(error.errno, "[store] path"),
+        place=str(folder),
+    )
 
 
 def _remedy(error: BaseException, location: Location) -> str:

@@ -96,7 +96,7 @@ class IronicDriver:
         """
         if refresh or not self._list.taken_at:
             self._refresh()
-        return self._list.names
+        return {uuid: uuid for uuid in self._list.nodes}
 
     def facts(self, name: str) -> HostFacts:
         """Return the facts of the node from the last list; for a node that is not in the list, from
@@ -183,13 +183,12 @@ class IronicDriver:
         # otherwise look like another host's.
         now = NodeList.of(managed_nodes(found, self._instances, self._ask), taken_at)
         now.tell_doubts(self._list)
-        seconds, age = time.monotonic() - begun, now.after(self._list)
         LOG.debug(
             "%d nodes listed in %.1f s, %d of them managed here; the list before was %.0f s old",
             len(found),
-            seconds,
+            time.monotonic() - begun,
             len(now.nodes),
-            age,
+            taken_at - self._list.taken_at if self._list.taken_at else 0.0,
         )
         self._list = now
 

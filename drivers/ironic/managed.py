@@ -102,15 +102,6 @@ class NodeList:
         """Return the list of these nodes."""
         return cls({node.uuid: node for node in nodes}, taken_at)
 
-    @property
-    def names(self) -> Mapping[str, str]:
-        """Uuid to name, which are the same."""
-        return {uuid: uuid for uuid in self.nodes}
-
-    def after(self, before: "NodeList") -> float:
-        """Return how many seconds later than ``before`` the list was taken."""
-        return self.taken_at - before.taken_at if before.taken_at else 0.0
-
     def tell_doubts(self, before: "NodeList") -> None:
         """Log the properties that could not be read, once for each change."""
         for uuid, node in self.nodes.items():

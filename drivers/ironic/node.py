@@ -48,23 +48,17 @@ class Properties:
             return cls()
         doubts: list[str] = []
         amounts = {name: _amount(name, document.get(name), doubts) for name in AMOUNTS}
-        architecture = document.get("cpu_arch")
+        named = document.get("cpu_arch")
+        architecture = named.strip().lower() if isinstance(named, str) else ""
         return cls(
             **amounts,
-            architecture=_architecture(architecture)
-            if isinstance(architecture, str) and architecture
-            else None,
+            architecture=intern(ARCHITECTURES.get(architecture, architecture)) or None,
             capabilities=tuple(sorted(_capabilities(document.get("capabilities"), doubts))),
             doubts=tuple(doubts),
         )
 
 
 NONE = Properties()
-
-
-def _architecture(name: str) -> str:
-    lower = name.strip().lower()
-    return intern(ARCHITECTURES.get(lower, lower))
 
 
 def _amount(name: str, value: Any, doubts: list[str]) -> int:

@@ -222,11 +222,16 @@ def render_changes(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
     return lines
 
 
-Verdict = Literal["ok", "warning", "blocks"]
-VERDICTS: tuple[Verdict, ...] = ("ok", "warning", "blocks")
-"""From the best to the worst."""
+Verdict = Literal["unknown", "ok", "warning", "blocks"]
+VERDICTS: tuple[Verdict, ...] = ("unknown", "ok", "warning", "blocks")
+"""From the least to the worst: what is not known yet keeps nobody from a takeover."""
 SCHEMA = "compute-node-agent/takeover-check/1"
-_STYLES: dict[Verdict, str] = {"ok": "green", "warning": "yellow", "blocks": "red"}
+_STYLES: dict[Verdict, str] = {
+    "unknown": "dim",
+    "ok": "green",
+    "warning": "yellow",
+    "blocks": "red",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,13 +247,13 @@ class Check:
 
 
 def worst_verdict(checks: Sequence[Check]) -> Verdict:
-    """Return the worst verdict of ``checks``."""
-    return max((check.verdict for check in checks), key=VERDICTS.index, default="ok")
+    """Return the worst verdict of ``checks``, at the least ok."""
+    return max(("ok", *(check.verdict for check in checks)), key=VERDICTS.index)
 
 
 def render_checks(host: str, checks: Sequence[Check], look: Look) -> str:
     """Return the text of the command."""
-    signs = {"ok": look.signs.good, "warning": "!", "blocks": look.signs.bad}
+    signs = {"unknown": "?", "ok": look.signs.good, "warning": "!", "blocks": look.signs.bad}
     lines: list[Text] = []
     for check in checks:
         style = _STYLES[check.verdict]

@@ -50,7 +50,7 @@ def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
     """Return the configured layout; without one that of an existing root, and the policy's for a
     new one.
     """
-    return _layout_and_reason(policy, present, root)[0]
+    return layout_and_reason(policy, present, root)[0]
 
 
 def describe_layout(
@@ -59,11 +59,12 @@ def describe_layout(
     """Return which layout the tree has, and why, for the log; None for a host without cells."""
     if numa is None or not numa.cells:
         return None
-    layout, reason = _layout_and_reason(policy, present, root)
+    layout, reason = layout_and_reason(policy, present, root)
     return f"the tree is {layout}, because {reason}"
 
 
-def _layout_and_reason(policy: Policy, present: ProviderTree, root: str) -> tuple[Layout, str]:
+def layout_and_reason(policy: Policy, present: ProviderTree, root: str) -> tuple[Layout, str]:
+    """Return the layout of the tree, and why."""
     if policy.layout:
         return policy.layout, f"[compute] tree_layout = {policy.layout}"
     if not present.exists(root) or not present.has_inventory(root):

@@ -36,7 +36,7 @@ def nova_compute_checks() -> Iterator[Check]:
     yield (
         _unit_check(active)
         if has_units
-        else Check("nova-compute-unit", "ok", "there is no systemctl here, so units are not known")
+        else Check("nova-compute-unit", "unknown", "there is no systemctl here, to ask for units")
     )
 
 
@@ -48,7 +48,7 @@ def service_check(nova: NovaApi | None, host: str) -> Check:
     if nova is None:
         return Check(
             name,
-            "ok",
+            "unknown",
             "not asked: section [nova] has no credentials",
             "[nova] auth_section = placement asks nova with those of [placement]",
         )

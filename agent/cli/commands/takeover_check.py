@@ -28,6 +28,7 @@ from agent.errors import AgentError, PlacementRefused
 from agent.model.finding import CHANGED, CONFLICTS, DONE, FAILED
 from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, name_first, number_of, printable
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import NodeReport, Report
 from agent.placement.client import PlacementClient
 from agent.placement.server import Server
@@ -36,6 +37,8 @@ from agent.render.checks import SCHEMA, Check, render_checks, worst_verdict
 from agent.render.document import Document
 from agent.render.look import look_of
 from agent.tree.desired_tree import other_marks
+from agent.tree.host_tree import layout_and_reason
+from agent.tree.policy import Policy
 
 PLAN = "agent --once --adopt --dry-run"
 # Drift that other checks tell.
@@ -73,7 +76,8 @@ def _daemon_checks(conf: cfg.ConfigOpts) -> Iterator[Check]:
         yield Check(name, "warning", f"not known: {error.message}", error.remedy)
         return
     if nodes is None:
-        yield Check(name, "ok", "not known: no daemon of the agent runs that could notice one")
+        what = "not known: no daemon of the agent runs that could notice one"
+        yield Check(name, "unknown", what, "start the agent, then look again: agent takeover check")
         return
     found = [drift for node in nodes for drift in node["drift"] if drift["kind"] == name]
     for drift in found:
@@ -171,6 +175,17 @@ def _audit_checks(
     yield from checks
     if report is not None:
         yield from _plan_checks(report)
+    if report is None or not any(node.judged for node in report.nodes):
+        yield _layout_of_options(components.policy)
+
+
+def _layout_of_options(policy: Policy) -> Check:
+    """Return what is known of the layout without an audit."""
+    layout, reason = layout_and_reason(policy, ProviderTree(), "")
+    if policy.layout:
+        return Check("layout", "ok", f"the tree is {layout}, because {reason}")
+    there = "a root that Placement has keeps its layout"
+    return Check("layout", "unknown", f"{there}; else the tree is {layout}, because {reason}", PLAN)
 
 
 def _plan_checks(report: Report) -> Iterator[Check]:

@@ -451,6 +451,12 @@ def test_a_check_says_what_a_daemon_lacks_that_a_single_audit_does_not(
     driver, credentials = checked.stdout.splitlines()[:2]
     assert driver == f"{lacks} [DEFAULT] compute_driver, unless libvirt answers"
     assert credentials.startswith(f"{lacks} credentials in section [placement]: set auth_type")
+    # What only observes needs them for a single audit too.
+    with agent.config_file.open("a") as config:
+        config.write("[DEFAULT]\nmode = observe\n")
+    checked = agent.run("config", "check")
+    assert (checked.code, "enough for" in checked.stdout) == (1, False)
+    assert "nothing is there to be observed" in checked.stderr
 
 
 def test_a_configuration_that_is_right(agent: AgentHere, http_placement: HttpPlacement) -> None:

@@ -16,7 +16,8 @@ from agent.cli.commands import nova_compute
 from tests.functional.cli.setups import host_file, merged, on
 from tests.support.http_placement import HttpPlacement
 from tests.support.keystone import AGENT, NO_SERVICE, Keystone
-from tests.support.system import AgentHere, Result
+from tests.support.service_manager import Service
+from tests.support.system import AgentCommand, AgentHere, Result
 from tests.support.tracking import guest
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000c001"
@@ -132,7 +133,8 @@ def test_a_host_with_its_guests_on_record_may_be_taken_over(site: Site) -> None:
     assert result.code == document["exit_code"] == 0
     assert document["schema"] == "compute-node-agent/takeover-check/1"
     assert (document["host"], document["verdict"], document["errors"]) == ("node-a", "ok", [])
-    assert {one["verdict"] for one in document["checks"]} == {"ok"}
+    unknown = {one["check"] for one in document["checks"] if one["verdict"] != "ok"}
+    assert unknown == {"nova-compute-service", "rival-writer"}
     found = {one["check"]: one for one in document["checks"]}
     assert found.keys() == {
         "nova-compute-process",
@@ -298,14 +300,35 @@ def test_the_roles_of_the_account_are_told(
 
 def test_a_placement_that_does_not_answer_blocks(site: Site) -> None:
     site.has(placement={"endpoint": "http://127.0.0.1:9/placement"})
-    verdict, detail, _ = the(site.checks(), "refused")
+    found = site.checks()
+    verdict, detail, _ = the(found, "refused")
     assert (verdict, "127.0.0.1:9" in detail) == ("blocks", True)
+    # Whether Placement has the root, and how, only an audit finds.
+    verdict, detail, command = the(found, "layout")
+    assert (verdict, command) == ("unknown", "agent --once --adopt --dry-run")
+    assert "a root that Placement has keeps its layout; else the tree is nested" in detail
+    site.has(compute={"tree_layout": "flat"}, placement={"endpoint": "http://127.0.0.1:9/"})
+    told = "the tree is flat, because [compute] tree_layout = flat"
+    assert the(site.checks(), "layout") == ("ok", told, "")
 
 
 def test_a_configuration_with_errors_blocks_with_each_of_them(site: Site) -> None:
     site.has(compute={"cpu_shared_set": "0-99", "owner_trait": "not a trait"})
     (owner,) = (detail for _, detail, _ in site.checks()["configuration"])
     assert "owner_trait" in owner
+
+
+def test_who_changes_back_what_the_agent_writes_is_known_once_it_runs(site: Site) -> None:
+    agent = AgentCommand(site.agent.folder)
+    site.has()
+    verdict, detail, remedy = the(site.checks(), "rival-writer")
+    assert (verdict, detail.startswith("not known: no daemon")) == ("unknown", True)
+    command = remedy.removeprefix("start the agent, then look again: agent ")
+    with Service(agent).running() as service:
+        service.wait_for("READY")
+        again = site.agent.run(*command.split(), "--format", "json").json["checks"]
+    found = [one["verdict"] for one in again if one["check"] == "rival-writer"]
+    assert found == ["ok"]
 
 
 def test_an_agent_that_observes_is_told_to_manage_and_shown_the_plan_all_the_same(

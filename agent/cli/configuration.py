@@ -3,6 +3,7 @@ once; where each value is set, and which values cannot be used.
 """
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from agent.cli.command import Options, Override
 from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, Value, read_all, sources_of
 from agent.conf import devices
 from agent.conf import options as agent_options
-from agent.errors import ConfigError, ConfigErrors, gathering
+from agent.errors import AgentError, ConfigError, ConfigErrors, gathering
 from agent.model.names import printable
 
 WITH_KEYSTONEAUTH = tuple(agent_options.SERVICES)
@@ -180,6 +181,49 @@ def origin(
     values: Sequence[Value] = found if option.multi else [found]
     value = values[number - 1 if number is not None and number <= len(values) else -1]
     return OptionOrigin(f"{value.file}:{value.line}", value)
+
+
+# The beginnings of messages that name the number of a value, and the option.
+_NUMBER = re.compile(r"#(\d+)")
+_ABOUT = re.compile(r"\[(?P<section>\w+)\] (?P<option>\w+)")
+Row = Mapping[str, Any]
+NOWHERE: Row = {"file": None, "line": None}
+
+
+def place_of(error: AgentError, conf: cfg.ConfigOpts) -> Row:
+    """Return the place that an error names, else where the option in its message is set."""
+    data = error.data
+    named = _ABOUT.search(error.message)
+    section, option = (
+        data.get("group") or (named and named["section"]),
+        data.get("option") if "group" in data else (named and named["option"]),
+    )
+    place: Row = {"file": data.get("file"), "line": data.get("line")}
+    if not data.get("file") and section and option:
+        number = _NUMBER.match(str(data.get("place", "")))
+        place = _place_of_option(conf, section, option, int(number[1]) if number else None)
+    return {**place, "section": section, "option": option}
+
+
+def _place_of_option(conf: cfg.ConfigOpts, section: str, option: str, number: int | None) -> Row:
+    """Return the file and the line where an option is set; None for both if no file sets it."""
+    group = None if section == "DEFAULT" else section
+    for info, registered in conf._all_opt_infos():
+        # The host's name is in a group of its own, called DEFAULT.
+        if (
+            info["opt"].dest == option
+            and (registered.name if registered and registered.name != "DEFAULT" else None) == group
+        ):
+            found = origin(conf, info["opt"], group, os.environ, number)
+            file, _, line = found.place.rpartition(":") if found else ("", "", "")
+            return {"file": file, "line": int(line)} if line.isdecimal() else NOWHERE
+    return NOWHERE
+
+
+def place_text(row: Row) -> str:
+    """Return the place as text for people; empty if the message contains it."""
+    told = not row["line"] or printable(row["file"]) in row["message"]
+    return "" if told else f"{row['file']}:{row['line']}"
 
 
 def _allowed_values(option: cfg.Opt) -> str:

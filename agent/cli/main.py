@@ -16,11 +16,19 @@ from oslo_config import cfg
 
 from agent.cli.command import FOR_MONITORING, Commands, Options
 from agent.cli.command_table import find
-from agent.cli.configuration import load, read_configuration
+from agent.cli.configuration import load, place_of, place_text, read_configuration
 from agent.cli.logs import log_to_stderr, quiet_libraries, set_up_logging
 from agent.cli.output import name_options, write_problems
 from agent.cli.parser import find_format, parse
-from agent.errors import AgentBug, AgentError, AlreadyTold, OutputFailed, UsageError
+from agent.errors import (
+    AgentBug,
+    AgentError,
+    AlreadyTold,
+    ConfigError,
+    ConfigErrors,
+    OutputFailed,
+    UsageError,
+)
 from agent.model.finding import FAILED, INTERRUPTED, USAGE, Problem
 from agent.render.document import problems_of
 
@@ -71,7 +79,13 @@ def run(argv: Sequence[str]) -> int:
         return (
             error.exit_code
             if isinstance(error, AlreadyTold)
-            else _failed(options, problems_of(error), FAILED, invocation.conf)
+            else _failed(
+                options,
+                problems_of(error),
+                FAILED,
+                invocation.conf,
+                _places(error, invocation),
+            )
         )
     except KeyboardInterrupt:
         return _failed(
@@ -143,12 +157,27 @@ class _Invocation:
         return commands[command.words](conf, options)
 
 
+def _places(error: AgentError, invocation: _Invocation) -> list[str]:
+    """Return where the files set the options that the parts of an error are about."""
+    conf = invocation.conf
+    if conf is None or not isinstance(error, ConfigError):
+        return []
+    given = {(one.group or "DEFAULT", one.name) for one in invocation.options.overrides}
+    parts = error.errors if isinstance(error, ConfigErrors) else (error,)
+    rows = [{**place_of(part, conf), "message": part.message} for part in parts]
+    return ["" if (row["section"], row["option"]) in given else place_text(row) for row in rows]
+
+
 def _failed(
-    options: Options, problems: Sequence[Problem], code: int, conf: cfg.ConfigOpts | None = None
+    options: Options,
+    problems: Sequence[Problem],
+    code: int,
+    conf: cfg.ConfigOpts | None = None,
+    places: Sequence[str] = (),
 ) -> int:
     """Report errors that came instead of a result. Return ``code``."""
     if not options.as_document and options.format not in FOR_MONITORING:
-        write_problems(problems)
+        write_problems(problems, places)
         return code
     # Imported here, because a command that asks the daemon makes no report else.
     from agent.cli.report_output import failed_run, write_report

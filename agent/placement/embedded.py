@@ -25,6 +25,7 @@ from agent.driver.worker import start_thread
 from agent.errors import ConfigError, PlacementUnreachable, StoreError
 from agent.model.names import printable
 from agent.placement.transport import Timeouts, Transport
+from agent.version import pip_install
 
 ENDPOINT = "http://placement.embedded"
 FILE = "placement.sqlite"
@@ -131,7 +132,7 @@ def _application(connection: str, copy: Copy | None) -> Any:
     except ImportError as error:
         raise ConfigError(
             f"the embedded Placement is not installed: {error}",
-            "pip install 'compute-node-agent[embedded]', or set up [placement]",
+            f"set up [placement], or install it: {pip_install('embedded')}",
         ) from error
     conf = cfg.ConfigOpts()
     placement_conf.register_opts(conf)
@@ -195,8 +196,8 @@ def _error_of(file: Path, error: Exception) -> ConfigError | StoreError:
             f"{type(error).__name__}: {reason}"
         ),
         (
-            "see that their versions fit: pip install --upgrade 'compute-node-agent[embedded]'; "
-            "its database is as it was"
+            "its database is as it was; see that the versions fit: "
+            f"{pip_install('embedded')} --upgrade"
         ),
     )
 

@@ -68,7 +68,7 @@ NONE: Names = {}
 # The ways of a remedy are apart by "; ", which may stand in quotes and brackets too.
 _WAY = re.compile(r"((?:(?<![^\s=])'[^']*'|\([^()]*\)|[^;]|;(?! ))+)(?:; |\Z)")
 _COMMAND = re.compile(
-    r"(?:^|(?<=: ))(?=(?:agent|chcpu|nova-manage|openstack|printf|systemctl|virsh) )"
+    r"(?:^|(?<=: ))(?=(?:agent|chcpu|nova-manage|openstack|printf|systemctl|virsh|/\S+ -m) )"
 )
 
 _OF_THE_AGENT = re.compile(r"(^|\| |&& )agent (?=[a-z-])")

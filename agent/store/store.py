@@ -29,6 +29,7 @@ from agent.store.tables import (
     create_tables,
     has_tables,
 )
+from agent.version import pip_install
 
 Loaded = TypeVar("Loaded")
 Item = TypeVar("Item")
@@ -349,7 +350,7 @@ def _engine(location: Location) -> Engine:
     except (NoSuchModuleError, ImportError) as error:
         raise StoreError(
             f"[store] connection {location}: {error}",
-            "pip install 'compute-node-agent[postgresql]'",
+            f"install its driver: {pip_install('postgresql')}",
         ) from error
 
 

@@ -13,6 +13,7 @@ from oslo_log import log as logging
 
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.names import printable
+from agent.version import pip_install
 
 LOG = logging.getLogger(__name__)
 
@@ -22,11 +23,8 @@ for libvirtd.
 """
 
 Undo = Callable[[], object]
-
-INSTALL = (
-    "pip install 'compute-node-agent[libvirt]'; to build it takes gcc, pkg-config and libvirt's "
-    "headers (libvirt-dev)"
-)
+EXAMPLE = "agent --once --dry-run --placement-backend embedded --compute_driver fake.numa"
+"""What works at once, without libvirt and without a Placement."""
 
 
 class LibvirtRefused(DriverError):
@@ -63,7 +61,8 @@ def binding() -> ModuleType:
                 "[DEFAULT] compute_driver = libvirt: the Python package of libvirt is missing: "
                 f"{error}"
             ),
-            INSTALL,
+            "install it, with gcc, pkg-config and libvirt's headers (libvirt-dev) to build it: "
+            f"{pip_install('libvirt')}; without it, on an example host: {EXAMPLE}",
         ) from error
     module: ModuleType = libvirt
     return module

@@ -287,7 +287,7 @@ def test_an_agent_without_extras_says_what_the_embedded_placement_needs(
         cwd=tmp_path,
     )
     assert (result.code, result.stdout) == (1, ""), result
-    assert "compute-node-agent[embedded]" in result.stderr
+    assert "-m pip install 'openstack-placement" in result.stderr
 
 
 NONE: Mapping[Path, str] = {}

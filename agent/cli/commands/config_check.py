@@ -3,9 +3,8 @@ configuration, or of the provider files, at once; the latter also what valid fil
 """
 
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
@@ -16,7 +15,14 @@ from oslo_config import cfg
 from agent.bootstrap.components import check_configuration
 from agent.cli.command import Commands, Options
 from agent.cli.config_warnings import Unknown, exposures, unknown_options
-from agent.cli.configuration import Configuration, files_of, origin, read_configuration
+from agent.cli.configuration import (
+    Configuration,
+    Row,
+    files_of,
+    place_of,
+    place_text,
+    read_configuration,
+)
 from agent.cli.output import answer, write, write_document, write_problems
 from agent.cli.report_output import failed_run
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
@@ -41,11 +47,6 @@ from agent.tree.desired_tree import put_operators_files
 from agent.tree.policy import Policy
 
 CONFIG_SCHEMA = "compute-node-agent/config-check/1"
-# The beginnings of messages that name the number of a value, and the option.
-_NUMBER = re.compile(r"#(\d+)")
-_ABOUT = re.compile(r"\[(?P<section>\w+)\] (?P<option>\w+)")
-Row = Mapping[str, Any]
-NOWHERE: Row = {"file": None, "line": None}
 
 
 class UnknownName(AgentError):
@@ -73,14 +74,14 @@ def check_config(_conf: cfg.ConfigOpts, options: Options) -> int:
     warnings += _daemon_warnings(read.conf) if not errors else ()
     problems = [Problem(error.code, error.message, error.remedy) for error in errors]
     code = FAILED if problems else DONE
-    found_rows = [_row("error", error, _place(error, read.conf)) for error in errors]
+    found_rows = [_row("error", error, place_of(error, read.conf)) for error in errors]
     rows = [*map(_row_of_unknown, unknown), *found_rows]
     if options.as_document:
         write_document(_document(options, read, problems, warnings, rows, code), options)
         return code
     write("".join(f"warning: {warning}\n" for warning in warnings))
     if problems:
-        write_problems(problems, [*map(_place_text, found_rows)])
+        write_problems(problems, [*map(place_text, found_rows)])
     else:
         files = [str(file.path) for file in files_of(read.conf)]
         write(
@@ -143,42 +144,6 @@ def _folder_errors(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
             f"[DEFAULT] log_config_append = {printable(conf.log_config_append)}: it cannot be read",
             "name a file that exists, or remove the option",
         )
-
-
-def _place(error: AgentError, conf: cfg.ConfigOpts) -> Row:
-    """Return the place that an error names, else where the option in its message is set."""
-    data = error.data
-    named = _ABOUT.search(error.message)
-    section, option = (
-        data.get("group") or (named and named["section"]),
-        data.get("option") if "group" in data else (named and named["option"]),
-    )
-    place: Row = {"file": data.get("file"), "line": data.get("line")}
-    if not data.get("file") and section and option:
-        number = _NUMBER.match(str(data.get("place", "")))
-        place = _place_of_option(conf, section, option, int(number[1]) if number else None)
-    return {**place, "section": section, "option": option}
-
-
-def _place_of_option(conf: cfg.ConfigOpts, section: str, option: str, number: int | None) -> Row:
-    """Return the file and the line where an option is set; None for both if no file sets it."""
-    group = None if section == "DEFAULT" else section
-    for info, registered in conf._all_opt_infos():
-        # The host's name is in a group of its own, called DEFAULT.
-        if (
-            info["opt"].dest == option
-            and (registered.name if registered and registered.name != "DEFAULT" else None) == group
-        ):
-            found = origin(conf, info["opt"], group, os.environ, number)
-            file, _, line = found.place.rpartition(":") if found else ("", "", "")
-            return {"file": file, "line": int(line)} if line.isdecimal() else NOWHERE
-    return NOWHERE
-
-
-def _place_text(row: Row) -> str:
-    """Return the place as text for people; empty if the message contains it."""
-    told = not row["line"] or printable(row["file"]) in row["message"]
-    return "" if told else f"{row['file']}:{row['line']}"
 
 
 def _row(severity: str, error: AgentError, place: Row) -> Row:

@@ -2,6 +2,8 @@
 tells everything else that is wrong beside it.
 """
 
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -362,3 +364,22 @@ def test_the_check_tells_errors_of_every_kind_at_once_each_with_its_place(agent)
     assert all(one["message"] in text.stderr and one["remedy"] in text.stderr for one in errors)
     assert "did you mean max_in_flight?" in text.stdout
     assert f"  at {agent.config_file}:9\n" in text.stderr
+
+
+def test_a_driver_without_its_package_is_told_with_its_place_and_what_works_at_once(
+    agent, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    agent.config_file.write_text(
+        f"[DEFAULT]\ncompute_driver = libvirt\n[store]\npath = {agent.folder}/store\n"
+    )
+    for words in (["config", "check"], ["--once"]):
+        told = agent.run(*words)
+        assert told.code == 1
+        assert f"at {agent.config_file}:2" in told.stderr, told
+        assert f"{sys.executable} -m pip install 'libvirt-python" in told.stderr
+    (line,) = [line for line in told.stderr.splitlines() if "fake.numa" in line]
+    assert agent.run(*shlex.split(line)[3:]).code == 0
+    given = agent.run("--once", "--compute_driver", "libvirt")
+    assert "libvirt-python" in given.stderr
+    assert f"at {agent.config_file}" not in given.stderr

@@ -69,7 +69,7 @@ def test_without_its_driver_in_python_it_is_said_how_to_get_it(
     for error in _refusals(
         folder, f"postgresql://agent:{SECRET.replace('&', '%26')}@server/records"
     ):
-        assert error.remedy == "pip install 'compute-node-agent[postgresql]'"
+        assert f"{sys.executable} -m pip install 'psycopg" in error.remedy
 
 
 def test_a_wrong_password_is_refused(postgresql: "PostgreSQL", place: Place) -> None:

@@ -240,7 +240,7 @@ def test_its_absence_is_told_with_the_command_that_mends_it(monkeypatch):
     for name in ("libvirt", "libvirt.LibvirtDriver"):
         with pytest.raises(ConfigError, match="the Python package of libvirt is missing") as caught:
             drivers.load(name, libvirt_conf("none"))
-        assert "pip install 'compute-node-agent[libvirt]'" in caught.value.remedy
+        assert "-m pip install 'libvirt-python" in caught.value.remedy
 
 
 # --- what is asked of libvirt because of the capabilities ---

@@ -70,7 +70,6 @@ MODULES: Mapping[str, Sequence[str]] = {
     "agent.placement.plan": TREES,
     "agent.placement.flush": SERVER,
     "agent.placement.merge": TREES,
-    "agent.placement.merge_inventory": TREES,
     "agent.placement.reshaping": TREES,
     "agent.placement.mirror": SERVER,
     "agent.numa.fit": FIT,

@@ -22,7 +22,6 @@ from agent.audit.observation import (
     Shaped,
     TreeOf,
     WholeAllocations,
-    verdict_again,
 )
 from agent.model.finding import Drift
 from agent.model.inventory import Allocation
@@ -84,7 +83,7 @@ def judge(seen: Observation) -> Judged | Need:
     held: HeldHere | None = seen.answers.get(Holdings())
     if held is None or held.records is None:
         return NOTHING_TO_JUDGE
-    if (judged := verdict_again(seen, held)) is not None:
+    if (judged := seen.verdict_again(held)) is not None:
         return judged
     holding = AllocationShare(
         seen.root,

@@ -201,7 +201,10 @@ class Flushing:
         # in the next plan.
         planned_again = flushed.conflict is not None or (
             run.attempts < MAX_ATTEMPTS
-            and (bool(flushed.held) or (flushed.failed is not None and run.repair.move is not None))
+            and (
+                bool(flushed.held)
+                or (flushed.failed is not None and run.planned.repair.move is not None)
+            )
         )
         run.outcomes += [
             sent for sent in flushed.outcomes if sent.status == "done" or not planned_again
@@ -233,7 +236,7 @@ class Flushing:
             self._state.forget()
             self._try_again(run, conflict)
         except ReshapeFailed as error:
-            if run.repair.move is None or run.attempts == MAX_ATTEMPTS:
+            if run.planned.repair.move is None or run.attempts == MAX_ATTEMPTS:
                 raise
             # The repair is left out of the next attempt, so that the other changes do not wait for
             # it.
@@ -243,7 +246,7 @@ class Flushing:
         name = printable(self._node.name)
         LOG.debug("node %s, attempt %s: %s", name, run.attempts, conflict.message)
         last = run.attempts == MAX_ATTEMPTS
-        if last and isinstance(conflict, ReshapeConflict) and run.repair.move is None:
+        if last and isinstance(conflict, ReshapeConflict) and run.planned.repair.move is None:
             raise ReshapeFailed(
                 f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}",
                 "; ".join(filter(None, (conflict.remedy, TRIED_AGAIN))),

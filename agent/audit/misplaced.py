@@ -76,8 +76,11 @@ class MisplacedGuests:
             self._state, self._tree = state, tree
             # Where no CPUs are offered, flavors ask for other things than their CPUs and memory.
             offers_cpus = any(CPUS & provider.inventory.keys() for provider in tree.providers())
-            guests = _settled(state.claims.values(), state.instances) if offers_cpus else {}
-            self._look(guests, state, tree, now)
+            if guests := _settled(state.claims.values(), state.instances) if offers_cpus else {}:
+                self._look(guests, state, tree, now)
+            else:
+                # As on most nodes of a backend.
+                self._ground, self._answers = None, {}
         return [found.drift for found in self._answers.values() if found.drift is not None]
 
     def _look(
@@ -87,11 +90,10 @@ class MisplacedGuests:
         tree: ProviderTree,
         now: float,
     ) -> None:
-        # Most nodes of a backend have no guest on record.
-        ground = _Ground.of(state, tree) if guests else None
+        ground = _Ground.of(state, tree)
         if ground != self._ground:
             self._ground, self._answers = ground, {}
-        shown = {guest.uuid: guest for guest in state.host.guests or ()} if guests else {}
+        shown = {guest.uuid: guest for guest in state.host.guests or ()}
         # A guest that was denied, or that could not be judged, is looked at again once others may
         # have let go of what it needs, or records that contradict each other may be corrected.
         found, host = {}, state.host

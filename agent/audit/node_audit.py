@@ -95,7 +95,13 @@ class NodeAudit:
             and not (options.reread or options.asked)
             and time.monotonic() < self._refusal.until
         ):
-            return self._paused(self._refusal.report, options)
+            # The node is still counted and keeps its lease.
+            refused = self._refusal.report
+            try:
+                return replace(refused, usage=self._counted_apart(options))
+            except AgentError as error:
+                problem = Problem(error.code, error.message, error.remedy, error.fatal)
+                return replace(refused, errors=(*refused.errors, problem))
         if options.on_mirror:
             with suppress(MirrorInsufficient):
                 return (yield from self._reported(options, lambda run: self._audit(run, None)))
@@ -202,7 +208,7 @@ class NodeAudit:
             run.fail(error)
         except AgentError as error:
             # A failed allocation repair is tried again; a failed layout change needs the operator.
-            refused = isinstance(error, ReshapeFailed) and run.repair.move is None
+            refused = isinstance(error, ReshapeFailed) and run.planned.repair.move is None
             state = "refused" if refused else "failed"
             run.fail(error)
         except Exception as error:
@@ -276,8 +282,9 @@ class NodeAudit:
             except StoreError as error:
                 # Everything is written in Placement; the next audit writes it to the store.
                 run.errors.append(error)
-        for text in filter(None, (run.layout, run.hint)) if not self._started else ():
-            LOG.info("node %s: %s", printable(self.node.name), text)
+        if not self._started and (shaped := run.planned.shaped) is not None:
+            for text in filter(None, (shaped.layout, shaped.hint)):
+                LOG.info("node %s: %s", printable(self.node.name), text)
         if run.options.with_usages:
             tree = self.placement_state.view.subtree(self.node.uuid)
             asked = [provider.uuid for provider in tree.providers() if provider.inventory]
@@ -351,15 +358,3 @@ class NodeAudit:
             LOG.exception("node %s could not be counted", printable(self.node.name))
             raise AgentBug.of(error) from error
         return run.records.usage if run.records is not None else Usage()
-
-    def _paused(self, refused: NodeReport, options: AuditOptions) -> NodeReport:
-        """Return the report of a refused node whose pause is not over. The node is still counted
-        and keeps its lease.
-
-        ``refused``: the report of the refusal.
-        """
-        try:
-            return replace(refused, usage=self._counted_apart(options))
-        except AgentError as error:
-            problem = Problem(error.code, error.message, error.remedy, error.fatal)
-            return replace(refused, errors=(*refused.errors, problem))

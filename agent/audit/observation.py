@@ -17,8 +17,7 @@ from agent.model.mirror import Consumers, Held, Journal, PlacementView, ServerCa
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import AllocationOperation
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
-from agent.placement.merge import Target
-from agent.placement.merge_inventory import Usages
+from agent.placement.merge import Target, Usages
 from agent.placement.plan import Plan
 from agent.placement.reshaping import AllocationMove
 from agent.provider_config.applying import Key
@@ -379,6 +378,59 @@ class Observation(TreeObservation):
         """Return the known consumers of these providers."""
         return {uuid: self.view.consumers[uuid] for uuid in providers}
 
+    # --- what followed from the last observation --------------------------------------------------
+
+    def shape_again(self) -> Shaped | None:
+        """Return the last shape if everything that it follows from is as it was; what a driver in
+        nova's style makes of the tree has to be known.
+        """
+        if self.last is None or self.usages or self.first or self.reshapes or self.options.adopt:
+            return None
+        last = self.last.seen
+        same = (
+            last.view.above == self.view.above
+            and last.view.tree.same_contents(self.view.tree)
+            and last.journal == self.journal
+            and last.capabilities == self.capabilities
+            # A trait that the server did not know may have to be looked up again.
+            and self.capabilities.left_out_traits(self.now) == self.capabilities.unknown_traits
+            and last.uses == self.uses
+            and last.places == self.places
+            and last.policy == self.policy
+            and last.compute_capabilities == self.compute_capabilities
+            # Neither shape nor plan depends on their time.
+            and last.facts.same_but_for_time(self.facts)
+        )
+        return self.last.shaped if same and self._same_driver_tree(last) else None
+
+    def _same_driver_tree(self, last: "Observation") -> bool:
+        """Return whether the driver makes the same tree; other drivers than those in nova's style
+        make equal trees of equal facts.
+        """
+        if self.driver_shapes != "all":
+            return True
+        tree = DriverTree(moves=False)
+        made, before = self.answers.get(tree), last.answers.get(tree)
+        if not (isinstance(made, tuple) and isinstance(before, tuple)):
+            return False
+        return bool(made[1].same_contents(before[1]))
+
+    def verdict_again(self, held: HeldHere) -> Judged | None:
+        """Return the last verdict on the allocations if it told nothing, and nothing that it
+        follows from has changed.
+        """
+        if self.last is None or self.doubted:
+            return None
+        last = self.last.seen
+        same = (
+            last.answers.get(Holdings()) == held
+            and last.consumers(held.providers) == self.consumers(held.providers)
+            and last.view.tree.same_contents(self.view.tree)
+            and last.policy.purge_after == self.policy.purge_after
+            and last.running == self.running
+        )
+        return self.last.judged if same else None
+
 
 @dataclass(frozen=True, slots=True)
 class LastOutcome:
@@ -406,57 +458,3 @@ def last_outcome(seen: Observation, outcome: PlanOutcome) -> LastOutcome | None:
     if asks or shaped.move or plan.operations or plan.limited or plan.drift:
         return None
     return LastOutcome(replace(seen, last=None), shaped, judged)
-
-
-def shape_again(seen: Observation) -> Shaped | None:
-    """Return the last shape if everything that it follows from is as it was; what a driver in
-    nova's style makes of the tree has to be known.
-    """
-    if seen.last is None or seen.usages or seen.first or seen.reshapes or seen.options.adopt:
-        return None
-    last = seen.last.seen
-    same = (
-        last.view.above == seen.view.above
-        and last.view.tree.same_contents(seen.view.tree)
-        and last.journal == seen.journal
-        and last.capabilities == seen.capabilities
-        # A trait that the server did not know may have to be looked up again.
-        and seen.capabilities.left_out_traits(seen.now) == seen.capabilities.unknown_traits
-        and last.uses == seen.uses
-        and last.places == seen.places
-        and last.policy == seen.policy
-        and last.compute_capabilities == seen.compute_capabilities
-        # Neither shape nor plan depends on their time.
-        and last.facts.same_but_for_time(seen.facts)
-    )
-    return seen.last.shaped if same and _same_driver_tree(seen, last) else None
-
-
-def _same_driver_tree(seen: Observation, last: Observation) -> bool:
-    """Return whether the driver makes the same tree; other drivers than those in nova's style make
-    equal trees of equal facts.
-    """
-    if seen.driver_shapes != "all":
-        return True
-    tree = DriverTree(moves=False)
-    made, before = seen.answers.get(tree), last.answers.get(tree)
-    if not (isinstance(made, tuple) and isinstance(before, tuple)):
-        return False
-    return bool(made[1].same_contents(before[1]))
-
-
-def verdict_again(seen: Observation, held: HeldHere) -> Judged | None:
-    """Return the last verdict on the allocations if it told nothing, and nothing that it follows
-    from has changed.
-    """
-    if seen.last is None or seen.doubted:
-        return None
-    last = seen.last.seen
-    same = (
-        last.answers.get(Holdings()) == held
-        and last.consumers(held.providers) == seen.consumers(held.providers)
-        and last.view.tree.same_contents(seen.view.tree)
-        and last.policy.purge_after == seen.policy.purge_after
-        and last.running == seen.running
-    )
-    return seen.last.judged if same else None

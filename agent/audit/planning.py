@@ -22,7 +22,6 @@ from agent.audit.observation import (
     Shaped,
     TreeObservation,
     WholeAllocations,
-    shape_again,
 )
 from agent.audit.shape import newly_stranded, plan_of, shape
 from agent.errors import AgentError, ReshapeFailed
@@ -31,8 +30,7 @@ from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
 from agent.model.operation import Reshape
 from agent.model.provider_tree import BaseTree, DesiredTree, ProviderTree
-from agent.placement.merge import Merge, Target
-from agent.placement.merge_inventory import ADOPT
+from agent.placement.merge import ADOPT, Merge, Target
 from agent.placement.ownership import MergeInputs, foreign_inventory
 from agent.placement.plan import Plan, make_plan
 from agent.tracker.errors import NodeDegraded
@@ -57,7 +55,7 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     """Return what follows for a node: the tree that Placement should hold, the repair of its
     devices' allocations, the verdict on all its allocations, and the operations for all of that.
     """
-    shaped = seen.shaped or guests_elsewhere(seen) or shape_again(seen) or shape(seen)
+    shaped = seen.shaped or guests_elsewhere(seen) or seen.shape_again() or shape(seen)
     if isinstance(shaped, Need):
         return PlanOutcome(needs=shaped)
     repaired: AllocationRepair | Need = AllocationRepair()
@@ -123,7 +121,7 @@ def _drift(
     yield from judged.drift
     if seen.policy.enabled:
         yield from _disabled(plan.target, seen.root)
-    if seen.takes_care:
+    if seen.takes_care and seen.view.consumers.get(seen.root):
         yield from _used_of_others(seen)
 
 
@@ -183,9 +181,9 @@ def _used_of_others(seen: Observation) -> Iterator[Drift]:
     """Yield drift for each class that somebody else put on the node's root, and of which consumers
     are known: it stays.
     """
-    root, held = seen.root, seen.view.consumers.get(seen.root, {})
+    root, held = seen.root, seen.view.consumers[seen.root]
     # In a tree that is not adopted nothing says whose a class is.
-    if not (held and seen.journal.adopted and seen.named.tree.exists(root)):
+    if not (seen.journal.adopted and seen.named.tree.exists(root)):
         return
     provider, own = seen.named.tree.provider(root), seen.journal.of(root)
     for name in sorted(foreign_inventory(provider, own, adopted=True)):

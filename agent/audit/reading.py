@@ -60,7 +60,6 @@ from agent.tracker.node_state import NodeState, NodeView
 from agent.tree.children import lessened_mdevs, with_allocated
 from agent.tree.desired_tree import other_marks
 from agent.tree.device_providers import reserved_of_cards
-from agent.tree.policy import MdevPolicy
 from agent.tree.reported_cards import DeviceUses
 from agent.tree.reshape.allocation_editor import Sharing
 from agent.tree.reshape.moving import sharing_providers
@@ -297,7 +296,12 @@ class Reader:
             self._uses = state, found
         if policy.mdev.types:
             mdev = with_promised(policy.mdev, state.claims.values(), facts.mdev or ())
-            policy = replace(policy, mdev=self._with_allocated(run.client, mdev, facts))
+            placement = self.placement_state
+            # If a parent is to lose some to others, what is allocated of them decides.
+            shared = lessened_mdevs(mdev, facts, placement.named_view.tree, self.node.name)
+            if shared:
+                mdev = with_allocated(mdev, shared, placement.consumers(run.client, shared))
+            policy = replace(policy, mdev=mdev)
         return Observation(
             **self._of_tree(run.client, asks=asks),
             context=self.context,
@@ -318,16 +322,6 @@ class Reader:
             unrepaired=run.unrepaired,
             tried=frozenset(run.tried),
         )
-
-    def _with_allocated(
-        self, client: PlacementClient, mdev: MdevPolicy, facts: HostFacts
-    ) -> MdevPolicy:
-        """Return the policy of mediated devices with those that are allocated, if a parent is to
-        lose some to others.
-        """
-        state = self.placement_state
-        shared = lessened_mdevs(mdev, facts, state.named_view.tree, self.node.name)
-        return with_allocated(mdev, shared, state.consumers(client, shared)) if shared else mdev
 
     def _asks(self, *, exclusive: bool) -> bool:
         """Return whether who holds what of the node is to be asked about. ``exclusive``: see

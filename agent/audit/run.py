@@ -30,7 +30,6 @@ from agent.placement.flush import FlushResult
 from agent.tracker.claim_usage import provider_usage
 from agent.tracker.node_state import NodeView
 from agent.tracker.nova_commands import guest_name
-from agent.tree.allocation_repair import AllocationRepair
 
 LOG = logging.getLogger(__name__)
 
@@ -123,12 +122,8 @@ class AuditRun:
     """None until the driver has reported, and of a node that was deleted."""
     records: NodeView | None = None
     """What the records of the node show; None until it was counted."""
-    hint: str | None = None
-    layout: str | None = None
-    repair: AllocationRepair = field(default_factory=AllocationRepair)
-    """Corrections of the allocations of devices in the last attempt."""
-    planned: PlanOutcome | None = None
-    """The last plan; None until an attempt came as far."""
+    planned: PlanOutcome = field(default_factory=PlanOutcome)
+    """What followed in the last attempt that came as far; without a plan until then."""
     tree: ProviderTree = field(default_factory=ProviderTree)
     """What a dry run shows: the tree that the last plan leads to."""
     outcomes: list[Outcome] = field(default_factory=list)
@@ -163,11 +158,8 @@ class AuditRun:
     def plan(self, planned: PlanOutcome) -> None:
         """Take over the plan of an attempt; drift and errors of an earlier attempt are replaced."""
         assert planned.plan is not None
-        self.planned, self.tree, self.repair = planned, planned.plan.target.tree, planned.repair
+        self.planned, self.tree = planned, planned.plan.target.tree
         self.drift, self.errors = list(planned.drift), list(planned.errors)
-        if planned.shaped is not None:
-            self.hint = planned.shaped.hint
-            self.layout = planned.shaped.layout
 
     def fail(self, error: AgentError) -> None:
         """Replace the errors by the error that ended the audit."""
@@ -234,8 +226,9 @@ class AuditRun:
         # An observer shows what is there.
         foreseen = self.options.dry_run and not (observes and tree.exists(node.uuid))
         shown = self.tree if foreseen else tree
-        plan = self.planned.plan if self.planned is not None else None
+        plan, shaped = self.planned.plan, self.planned.shaped
         planned = plan.target.journal.providers if plan is not None else {}
+        hint = shaped.hint if shaped is not None else None
         on_record = provider_usage(self.records.state, shown) if self.records is not None else {}
         return NodeReport(
             name=node.name,
@@ -261,10 +254,10 @@ class AuditRun:
                 for error in self.errors
             ),
             provisional=node.provisional,
-            layout=self.layout,
-            hint="; ".join(filter(None, [self.hint, self._not_judged(node, observes)])) or None,
+            layout=shaped.layout if shaped is not None else None,
+            hint="; ".join(filter(None, [hint, self._not_judged(node, observes)])) or None,
             incomplete=frozenset(self.facts.incomplete) if self.facts is not None else frozenset(),
-            judged=self.planned is not None,
+            judged=plan is not None,
         )
 
 

@@ -31,8 +31,7 @@ from agent.model.names import ProviderUuid, name_first, printable
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree
 from agent.pci.device_spec import DeviceSpec
 from agent.pci.settings import PresentDevices, match_devices
-from agent.placement.merge import Merge, Target
-from agent.placement.merge_inventory import ADOPT
+from agent.placement.merge import ADOPT, Merge, Target
 from agent.placement.ownership import MergeInputs, foreign_share
 from agent.placement.plan import Plan, added_names, make_plan
 from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
@@ -228,7 +227,8 @@ def _build(
         if seen.driver_shapes != "nothing":
             return replace(need, base=base, tree=desired, allocations=allocations)
     trees = NodeTrees(desired, present, seen.root)
-    complete_ratios(desired, policy.configured_ratios)
+    if ratios := policy.configured_ratios:
+        complete_ratios(desired, ratios)
     if seen.driver_shapes != "all":
         reshape_context = ReshapeContext(
             facts, policy, seen.places, sharing, optional_moves=seen.reshapes

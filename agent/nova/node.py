@@ -17,8 +17,7 @@ from agent.placement import clock
 from agent.placement.answers import HeldByConsumer
 from agent.placement.client import PlacementClient
 from agent.placement.flush import Flush, FlushResult
-from agent.placement.merge import Target
-from agent.placement.merge_inventory import Usages, Use, uses_of
+from agent.placement.merge import Target, Usages, Use, uses_of
 from agent.placement.mirror import Freshness
 from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import make_plan

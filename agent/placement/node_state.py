@@ -37,7 +37,7 @@ from agent.placement.consumers import (
     with_allocation,
 )
 from agent.placement.flush import FlushResult
-from agent.placement.merge_inventory import Usages, uses_of
+from agent.placement.merge import Usages, uses_of
 from agent.placement.mirror import Freshness, allocations_written, log_losses, refresh_view
 from agent.placement.ownership import doubled, named_by_role, with_derived
 from agent.placement.plan import Plan
@@ -463,13 +463,25 @@ class NodePlacementState:
         self._server.learn(with_names(self.capabilities, traits=traits, classes=classes))
 
     def record(self, plan: Plan, flushed: FlushResult) -> None:
-        """Record the result of ``plan`` in view and journal."""
+        """Record the result of ``plan`` in view and journal, and the newest of what Placement
+        confirmed.
+        """
         if flushed.forgot:
             self._server.forget(flushed.capabilities)
         else:
             self._server.learn(flushed.capabilities)
         self._view = flushed.view
-        self._confirm(flushed.outcomes)
+        for outcome in flushed.outcomes:
+            operation = outcome.operation
+            if outcome.status == "done" and isinstance(
+                operation, DeleteProvider | AllocationOperation | Contents
+            ):
+                uuid, tree = operation.provider.uuid if operation.provider else "", self.view.tree
+                generation = tree.provider(uuid).generation if tree.exists(uuid) else 0
+                self.confirmed.pop(operation.key, None)
+                self.confirmed[operation.key] = generation or 0
+        for key in list(self.confirmed)[:-MOST_CONFIRMED]:
+            del self.confirmed[key]
         self._suspects |= flushed.doubtful
         self._refused += flushed.refused
         self.save()
@@ -486,21 +498,6 @@ class NodePlacementState:
         )
         # What was only intended and turned out to be somebody else's is not the agent's.
         self._keep_journal(journal.without(flushed.strangers - self._known))
-
-    def _confirm(self, outcomes: Iterable[Outcome]) -> None:
-        """Remember what Placement confirmed, the newest of it."""
-        tree = self.view.tree
-        for outcome in outcomes:
-            operation = outcome.operation
-            if outcome.status == "done" and isinstance(
-                operation, DeleteProvider | AllocationOperation | Contents
-            ):
-                uuid = operation.provider.uuid if operation.provider else ""
-                generation = tree.provider(uuid).generation if tree.exists(uuid) else 0
-                self.confirmed.pop(operation.key, None)
-                self.confirmed[operation.key] = generation or 0
-        for key in list(self.confirmed)[:-MOST_CONFIRMED]:
-            del self.confirmed[key]
 
     def save(self) -> None:
         """Save the view."""

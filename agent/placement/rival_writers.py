@@ -66,7 +66,7 @@ class RivalWriters:
         """Return ``plan`` without what another writer would change back now, and with drift that
         reports the other writer; and the outcomes of the operations that were left out.
         """
-        if not (plan.operations or self._written):
+        if not self._written:
             return plan, []
         now, wanted = self._clock(), dict(_changes(plan))
         self._count(wanted, now)

@@ -213,10 +213,6 @@ class HostCapacity:
     guests_incomplete: str = ""
     """Why the driver could not report all guests; else empty."""
 
-    def with_orphans(self, orphans: Mapping[ConsumerUuid, Amounts]) -> Self:
-        """Return the capacity with these guests counted in ``reserved``."""
-        return replace(self, reserved=sum(orphans.values(), self.reserved), orphans=orphans)
-
     def without_orphans(self, claimed: Collection[ConsumerUuid]) -> Self:
         """Return the capacity without those orphans that have claims now, because the claims are
         counted.

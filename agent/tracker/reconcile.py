@@ -30,12 +30,10 @@ from agent.tracker.verdicts import (
 Row = TypeVar("Row", DeviceRecord, UnitRecord)
 
 
-def _on_present_cells(records: NodeRecords, numa: Topology | None) -> NodeRecords:
-    """Return the records with all claims and devices on cell 0, if that is all of the host because
-    its NUMA nodes share CPUs: records of earlier times have the nodes.
+def _on_present_cells(records: NodeRecords) -> NodeRecords:
+    """Return the records with all claims and devices on cell 0, which is all of a host whose NUMA
+    nodes share CPUs: records of earlier times have the nodes.
     """
-    if numa is None or not numa.shared_by:
-        return records
     claims = (
         replace(claim, cells=tuple(replace(placed, host_cell=0) for placed in claim.cells))
         for claim in records.claims
@@ -211,7 +209,8 @@ def reconcile(
     stored: NodeRecords, shown: ObservedHost, rules: ReconcileRules, now: float
 ) -> Reconciliation:
     """Compare a node's records, as they are ``stored``, with each other and with the host."""
-    records = _on_present_cells(stored, shown.numa)
+    shares_cpus = shown.numa is not None and bool(shown.numa.shared_by)
+    records = _on_present_cells(stored) if shares_cpus else stored
     instances = {instance.uuid: instance for instance in records.instances}
     migrations = {migration.uuid: migration for migration in records.migrations}
     verdicts = {

@@ -351,7 +351,8 @@ class UsageStep:
             )
             shown = self._observe(node, facts, present, reading, stored)
             found = reconcile(stored, shown, self._settings.rules, now)
-            counted = NodeState.of(stored, host.with_orphans(found.orphans))
+            reserved = sum(found.orphans.values(), host.reserved)
+            counted = NodeState.of(stored, replace(host, reserved=reserved, orphans=found.orphans))
             state, changes = _with_moved_devices(counted, changes + found.changes, facts)
             state = with_counting_providers(state, facts, present, self._settings.policy)
             if changes and isinstance(reading, Transaction):

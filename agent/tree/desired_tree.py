@@ -212,7 +212,8 @@ def complete_tree(
     if journal.adopted and trees.desired.exists(_SEV.name(trees.name)):
         # Old releases set the trait on the root too.
         trees.desired.remove_traits(trees.root, _SEV.trait)
-    count_on_root(trees.desired, trees.root, policy.on_root)
+    if policy.on_root:
+        count_on_root(trees.desired, trees.root, policy.on_root)
     put_units(trees, facts.units or () if facts.complete("units") else None)
     # Nothing is deleted from a tree that is not adopted, so nothing moves in it either.
     if journal.adopted:

@@ -17,7 +17,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, name_first,
 from agent.model.provider_tree import BaseTree, DesiredTree, PresentTree, Provider
 from agent.pci.device_spec import OPTION
 from agent.pci.settings import Matched
-from agent.placement.merge_inventory import Use, uses_of
+from agent.placement.merge import Use, uses_of
 from agent.tree.node_trees import shares_provider
 from agent.tree.reported_cards import (
     DeviceUse,

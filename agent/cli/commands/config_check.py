@@ -31,8 +31,7 @@ from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import BaseTree, DesiredTree
 from agent.model.report import NodeReport, Outcome, exit_code
-from agent.placement.merge import Merge
-from agent.placement.merge_inventory import Use
+from agent.placement.merge import Merge, Use
 from agent.placement.ownership import MergeInputs
 from agent.placement.plan import make_plan
 from agent.placement.transport import uses_embedded

@@ -9,8 +9,7 @@ from agent.model.inventory import completed
 from agent.model.mirror import Journal, Ownership, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
-from agent.placement.merge import Merge, Target
-from agent.placement.merge_inventory import Use
+from agent.placement.merge import Merge, Target, Use
 from agent.placement.ownership import MergeInputs, foreign_share
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"

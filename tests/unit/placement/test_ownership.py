@@ -8,7 +8,7 @@ from agent.errors import InvalidTree
 from agent.model.mirror import Configured, Journal, Ownership
 from agent.model.names import child_uuid
 from agent.model.provider_tree import compare_trees
-from agent.placement.merge_inventory import held_record
+from agent.placement.merge import held_record
 from agent.placement.ownership import foreign_share
 from tests.unit.placement.nodes import (
     BW,

@@ -17,9 +17,8 @@ from threading import Event
 from typing import TypeVar
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions, AuditOrder
-from agent.audit.fleet_nodes import DeletedNodes, FleetLeases
+from agent.audit.fleet_nodes import AuditSteps, DeletedNodes, FleetLeases, NewNodes
 from agent.audit.flushing import Steps
-from agent.audit.new_nodes import AuditSteps, NewNodes
 from agent.audit.node_audit import NodeAudit
 from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes

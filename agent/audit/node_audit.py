@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.flushing import Flushing, Steps
-from agent.audit.misplaced import MisplacedGuests
 from agent.audit.name_conflict import tell_way_out
 from agent.audit.observation import LastOutcome, last_outcome
 from agent.audit.planning import plan_audit, plan_removal
 from agent.audit.reading import Reader
-from agent.audit.remembered import Surpluses
+from agent.audit.remembered import MisplacedGuests, Surpluses
 from agent.audit.run import AuditRun, RefusedAudit
 from agent.errors import (
     AdoptionNeeded,

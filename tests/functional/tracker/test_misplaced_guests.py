@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.audit.misplaced import MisplacedGuests
+from agent.audit.remembered import MisplacedGuests
 from agent.explain.explanation import GuestHere
 from agent.model.facts import CpuFacts, Domain, HostFacts, Origin
 from agent.model.instance import Flavor

@@ -4,8 +4,9 @@ timed, every refusal is counted. Those of nodes, claims and monitors are collect
 
 import collections
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, TypeVar, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, TypeVar, get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -61,6 +62,81 @@ TrackerOperation = Literal[
     "clean-device",
 ]
 
+METRICS: Sequence[tuple[Callable[..., Any], str, Sequence[str], str]] = (
+    (Counter, "audits", ["state"], "Audits of nodes, by resulting state"),
+    (
+        partial(Histogram, buckets=AUDIT_SECONDS),
+        "audit_seconds",
+        [],
+        "Duration of an audit of a node",
+    ),
+    (Summary, "audit_step_seconds", ["step"], "Duration of each step of an audit"),
+    (Counter, "placement_requests", ["method"], "Requests to Placement by audits"),
+    (
+        Counter,
+        "placement_replies",
+        ["method", "status"],
+        "All requests to Placement by the status of the answer; none: there was no answer",
+    ),
+    (
+        partial(Histogram, buckets=ANSWER_SECONDS),
+        "placement_request_seconds",
+        ["method"],
+        "Duration of requests to Placement",
+    ),
+    (
+        partial(Histogram, buckets=AUDIT_SECONDS),
+        "driver_call_seconds",
+        ["call", "outcome"],
+        "Duration of driver calls: done, failed, or abandoned at their deadline",
+    ),
+    (Counter, "operations", ["op", "status"], "Changes to Placement, by outcome"),
+    (Counter, "node_operations", ["node", "op", "status"], "Changes to Placement of each node"),
+    (
+        Gauge,
+        "last_audit_timestamp_seconds",
+        [],
+        "End of the last audit of all nodes, whatever its result",
+    ),
+    (
+        Gauge,
+        "last_good_audit_timestamp_seconds",
+        [],
+        "End of the last audit that left all nodes well; 0: none yet",
+    ),
+    (
+        Counter,
+        "pci_sync_failures",
+        [],
+        "Audits of nodes whose PCI devices could not be listed",
+    ),
+    (
+        Gauge,
+        "hanging_driver_calls",
+        [],
+        "Abandoned driver calls that have not returned",
+    ),
+    (
+        partial(Histogram, buckets=ANSWER_SECONDS),
+        "api_request_seconds",
+        ["method", "path", "status"],
+        "Duration of requests to the local API",
+    ),
+    (
+        partial(Histogram, buckets=OPERATION_SECONDS),
+        "tracker_operation_seconds",
+        ["operation"],
+        "Duration of operations of the tracker",
+    ),
+    (
+        Counter,
+        "tracker_refusals",
+        ["operation", "code"],
+        "Operations that the tracker refused",
+    ),
+)
+"""What is counted as it happens: the kind of each metric, its name, labels and meaning."""
+
 
 class Metrics:
     """All metrics, in a registry of their own."""
@@ -73,145 +149,75 @@ class Metrics:
         Info(f"{PREFIX}_build", "The running release", registry=registry).info(
             {"version": agent_version()}
         )
-        self._audits = self._counter("audits", "Audits of nodes, by resulting state", "state")
-        self._seconds = self._histogram(
-            "audit_seconds", "Duration of an audit of a node", AUDIT_SECONDS
-        )
-        self._steps = Summary(
-            f"{PREFIX}_audit_step_seconds",
-            "Duration of each step of an audit",
-            ["step"],
-            registry=registry,
-        )
-        self._requests = self._counter(
-            "placement_requests", "Requests to Placement by audits", "method"
-        )
-        self._replies = self._counter(
-            "placement_replies",
-            "All requests to Placement by the status of the answer; none: there was no answer",
-            "method",
-            "status",
-        )
-        self._latency = self._histogram(
-            "placement_request_seconds",
-            "Duration of requests to Placement",
-            ANSWER_SECONDS,
-            "method",
-        )
-        self._calls = self._histogram(
-            "driver_call_seconds",
-            "Duration of driver calls: done, failed, or abandoned at their deadline",
-            AUDIT_SECONDS,
-            "call",
-            "outcome",
-        )
-        self._operations = self._counter(
-            "operations", "Changes to Placement, by outcome", "op", "status"
-        )
-        self._of_node = self._counter(
-            "node_operations", "Changes to Placement of each node", "node", "op", "status"
-        )
-        self._last = self._gauge(
-            "last_audit_timestamp_seconds",
-            "End of the last audit of all nodes, whatever its result",
-        )
-        self._last_good = self._gauge(
-            "last_good_audit_timestamp_seconds",
-            "End of the last audit that left all nodes well; 0: none yet",
-        )
-        self._unlisted = self._counter(
-            "pci_sync_failures", "Audits of nodes whose PCI devices could not be listed"
-        )
-        self._hanging = self._gauge(
-            "hanging_driver_calls", "Abandoned driver calls that have not returned"
-        )
-        self._answers = self._histogram(
-            "api_request_seconds",
-            "Duration of requests to the local API",
-            ANSWER_SECONDS,
-            "method",
-            "path",
-            "status",
-        )
-        self._work = self._histogram(
-            "tracker_operation_seconds",
-            "Duration of operations of the tracker",
-            OPERATION_SECONDS,
-            "operation",
-        )
-        self._refusals = self._counter(
-            "tracker_refusals", "Operations that the tracker refused", "operation", "code"
-        )
+        self._of: Mapping[str, Any] = {
+            name: kind(f"{PREFIX}_{name}", meaning, labels, registry=registry)
+            for kind, name, labels, meaning in METRICS
+        }
         self._show_zeros()
-
-    def _counter(self, name: str, help: str, *labels: str) -> Counter:
-        return Counter(f"{PREFIX}_{name}", help, labels, registry=self._registry)
-
-    def _gauge(self, name: str, help: str) -> Gauge:
-        return Gauge(f"{PREFIX}_{name}", help, registry=self._registry)
-
-    def _histogram(self, name: str, help: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"{PREFIX}_{name}", help, labels, buckets=buckets, registry=self._registry)
 
     def _show_zeros(self) -> None:
         """Make the series whose labels are known exist before anything is counted."""
         for operation in get_args(TrackerOperation):
-            self._work.labels(operation)
+            self._of["tracker_operation_seconds"].labels(operation)
         for state in get_args(AuditState):
-            self._audits.labels(state)
+            self._of["audits"].labels(state)
         for method in METHODS:
-            self._requests.labels(method)
-            self._latency.labels(method)
+            self._of["placement_requests"].labels(method)
+            self._of["placement_request_seconds"].labels(method)
 
     def count_report(self, report: Report, hanging: int, *, whole: bool) -> None:
         """Count an audit, of all nodes if ``whole``. Of a dry run only the requests count, because
         the states that it saw are not those of the nodes, unless the agent only observes.
         """
         for method in METHODS:
-            self._requests.labels(method).inc(
+            self._of["placement_requests"].labels(method).inc(
                 report.requests.get(method, 0)
                 + sum(node.requests.get(method, 0) for node in report.nodes)
             )
-        self._hanging.set(hanging)
+        self._of["hanging_driver_calls"].set(hanging)
         if report.dry_run and not report.observes:
             return
         for node in report.nodes:
             if not node.seconds:
                 # The node was not audited, because nothing of it had changed.
                 continue
-            self._audits.labels(node.state).inc()
-            self._seconds.observe(node.seconds.get("total", 0.0))
-            self._unlisted.inc("pci" in node.incomplete)
+            self._of["audits"].labels(node.state).inc()
+            self._of["audit_seconds"].observe(node.seconds.get("total", 0.0))
+            self._of["pci_sync_failures"].inc("pci" in node.incomplete)
             for step in STEPS[:-1]:
-                self._steps.labels(step).observe(node.seconds.get(step, 0.0))
+                self._of["audit_step_seconds"].labels(step).observe(node.seconds.get(step, 0.0))
             for outcome in node.outcomes if not report.dry_run else ():
-                self._operations.labels(outcome.operation.op, outcome.status).inc()
-                self._of_node.labels(node.name, outcome.operation.op, outcome.status).inc()
+                self._of["operations"].labels(outcome.operation.op, outcome.status).inc()
+                self._of["node_operations"].labels(
+                    node.name, outcome.operation.op, outcome.status
+                ).inc()
         if whole:
-            self._last.set(time.time())
+            self._of["last_audit_timestamp_seconds"].set(time.time())
             if not report.errors and all(node.state in WELL for node in report.nodes):
-                self._last_good.set(time.time())
+                self._of["last_good_audit_timestamp_seconds"].set(time.time())
 
     def count_request(self, method: str, status: int | None, seconds: float) -> None:
         """Count a request to Placement. ``status``: of its answer, None if there was none."""
-        self._replies.labels(method, "none" if status is None else str(status)).inc()
-        self._latency.labels(method).observe(seconds)
+        self._of["placement_replies"].labels(
+            method, "none" if status is None else str(status)
+        ).inc()
+        self._of["placement_request_seconds"].labels(method).observe(seconds)
 
     def count_call(self, call: str, outcome: Outcome, seconds: float) -> None:
         """Count a call of the driver."""
-        self._calls.labels(call, outcome).observe(seconds)
+        self._of["driver_call_seconds"].labels(call, outcome).observe(seconds)
 
     def count_answer(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request to the API. ``path`` is the template, so that there are few series."""
-        self._answers.labels(method, path, str(status)).observe(seconds)
+        self._of["api_request_seconds"].labels(method, path, str(status)).observe(seconds)
 
     def count_operation(self, operation: TrackerOperation, refusal: str, seconds: float) -> None:
         """Count an operation of the tracker. ``refusal``: the code of the error, empty if it
         succeeded.
         """
-        self._work.labels(operation).observe(seconds)
+        self._of["tracker_operation_seconds"].labels(operation).observe(seconds)
         if refusal:
-            self._refusals.labels(operation, refusal).inc()
+            self._of["tracker_refusals"].labels(operation, refusal).inc()
 
     def add(self, collector: Collector) -> None:
         """Add a collector's metrics."""

@@ -29,6 +29,13 @@ _MAX_SINGLE = 20
 _LONGEST = 200
 """Characters of an answer that a message quotes."""
 _HOST = "OS-EXT-SRV-ATTR:host"
+_OTHER_SERVICE = "check that [nova] endpoint_override or the catalog names nova, Queens or later"
+_REMEDIES = {
+    401: "check the credentials in section [nova]",
+    403: "give the account in [nova] the role admin: nova asks for it to list all servers",
+    404: _OTHER_SERVICE,
+    406: _OTHER_SERVICE,
+}
 
 Document = Mapping[str, Any]
 
@@ -283,13 +290,8 @@ def _entries(document: Document, name: str, what: str) -> list[Document]:
 
 def _unusable(answer: Response, what: str) -> NovaNotAsked:
     """Return the error for an answer that is not the expected one."""
-    status, remedy = answer.status_code, "see the log of nova's API, or of what is in front of it"
-    if status == 401:
-        remedy = "check the credentials in section [nova]"
-    elif status == 403:
-        remedy = "give the account in [nova] the role admin: nova asks for it to list all servers"
-    elif status in (404, 406):
-        remedy = "check that [nova] endpoint_override or the catalog names nova, Queens or later"
+    status = answer.status_code
+    remedy = _REMEDIES.get(status, "see the log of nova's API, or of what is in front of it")
     body = _json(answer)
     faults = (fault.get("message") for fault in body.values() if isinstance(fault, Mapping))
     message = next(faults, None)

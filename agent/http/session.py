@@ -2,8 +2,9 @@
 of TLS: what is wrong, and the remedy.
 """
 
+import re
 import ssl
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,46 @@ from agent.errors import ConfigError, ConfigErrors
 from agent.http.bounded import MAX_ANSWER, bounded_session
 from agent.version import DISTRIBUTION, agent_version
 
-# Codes of OpenSSL's verification (X509_V_ERR_...), by remedy.
-_EXPIRED = frozenset({9, 10})
-_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
-_WRONG_NAME = frozenset({62, 63, 64})
-# Found by the strict checks, which are made by Python 3.13 and newer.
-_INCOMPLETE = frozenset(range(80, 94))
+# What to do about a certificate, by the codes of OpenSSL's verification (X509_V_ERR_...).
+_CERTIFICATES: Sequence[tuple[Collection[int | None], str]] = (
+    (
+        {9, 10},
+        "have the server's certificate renewed, and see that the clocks of both hosts are right",
+    ),
+    (
+        {62, 63, 64},
+        "ask for the server by a name that its certificate has: [{group}] endpoint_override, "
+        "auth_url or the catalog",
+    ),
+    ({None, 2, 18, 19, 20, 21}, "set [{group}] cafile to the bundle that signed it"),
+    # Found by the strict checks, which are made by Python 3.13 and newer.
+    (
+        range(80, 94),
+        "have the certificates of the server and of its authority issued anew, with all that "
+        "RFC 5280 asks for: Python 3.13 and newer accept no others",
+    ),
+)
+# What to do about a handshake, by patterns of OpenSSL's reasons.
+_HANDSHAKES: Sequence[tuple[str, str]] = (
+    (
+        "CERTIFICATE_REQUIRED|ALERT.*(CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE)",
+        "the server wants a client's certificate that it accepts: set [{group}] certfile and "
+        "keyfile",
+    ),
+    (
+        "^KEY_VALUES_MISMATCH$",
+        "[{group}] keyfile is not the key of certfile: give both of one pair",
+    ),
+    (
+        "^(WRONG_VERSION_NUMBER|HTTP_REQUEST|UNKNOWN_PROTOCOL)$",
+        "the server does not speak TLS at this port: check the URL, http or https",
+    ),
+    (
+        "PROTOCOL_VERSION|UNSUPPORTED_PROTOCOL|NO_SHARED_CIPHER",
+        "server and agent have no version of TLS or cipher in common: check [{group}] "
+        "tls_min_version, tls_ciphers and the server",
+    ),
+)
 
 
 class _Session(Session):
@@ -196,64 +231,30 @@ def _reason(error: Exception) -> str:
 
 def tls_remedy(causes: Iterator[BaseException], group: str) -> str:
     """Return the remedy for a failure of TLS, from the innermost of its causes that is known."""
-    for cause in causes:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return _verification_remedy(cause, group)
-        if isinstance(cause, ssl.SSLEOFError):
-            return (
-                "the server ended the connection while TLS was set up: check that it speaks TLS "
-                "at this port, and its log"
-            )
-        if isinstance(cause, ssl.SSLError):
-            return _handshake_remedy(getattr(cause, "reason", None) or "", group)
-        if isinstance(cause, OSError) and "CA certificate" in str(cause):
-            return f"give [{group}] cafile a file that is there and that the agent may read"
-    return f"set [{group}] cafile to the bundle that signed it"
+    remedies = filter(None, map(_remedy_of, causes))
+    remedy = next(remedies, "set [{group}] cafile to the bundle that signed it")
+    return remedy.format(group=group)
 
 
-def _verification_remedy(error: ssl.SSLCertVerificationError, group: str) -> str:
-    """Return the remedy for a certificate that was not accepted, by OpenSSL's code."""
-    code = getattr(error, "verify_code", None)
-    if code in _EXPIRED:
-        return (
-            "have the server's certificate renewed, and see that the clocks of both hosts are right"
+def _remedy_of(cause: BaseException) -> str | None:
+    """Return the remedy for one cause of a failure; None if it is not known."""
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        code = getattr(cause, "verify_code", None)
+        return next(
+            (remedy for codes, remedy in _CERTIFICATES if code in codes),
+            "see the server's certificate: openssl s_client -connect HOST:PORT",
         )
-    if code in _WRONG_NAME:
+    if isinstance(cause, ssl.SSLEOFError):
         return (
-            f"ask for the server by a name that its certificate has: [{group}] endpoint_override, "
-            "auth_url or the catalog"
+            "the server ended the connection while TLS was set up: check that it speaks TLS at "
+            "this port, and its log"
         )
-    if code in _UNKNOWN_ISSUER or code is None:
-        return f"set [{group}] cafile to the bundle that signed it"
-    if code in _INCOMPLETE:
-        return (
-            "have the certificates of the server and of its authority issued anew, with all that "
-            "RFC 5280 asks for: Python 3.13 and newer accept no others"
+    if isinstance(cause, ssl.SSLError):
+        reason = getattr(cause, "reason", None) or ""
+        return next(
+            (remedy for pattern, remedy in _HANDSHAKES if re.search(pattern, reason)),
+            "see the server's log; openssl s_client -connect HOST:PORT shows more",
         )
-    return "see the server's certificate: openssl s_client -connect HOST:PORT"
-
-
-def _handshake_remedy(reason: str, group: str) -> str:
-    """Return the remedy for a failed handshake, by OpenSSL's reason."""
-    if "CERTIFICATE_REQUIRED" in reason or (
-        "ALERT" in reason
-        and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "HANDSHAKE_FAILURE" in reason)
-    ):
-        return (
-            f"the server wants a client's certificate that it accepts: set [{group}] certfile and "
-            "keyfile"
-        )
-    if reason == "KEY_VALUES_MISMATCH":
-        return f"[{group}] keyfile is not the key of certfile: give both of one pair"
-    if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
-        return "the server does not speak TLS at this port: check the URL, http or https"
-    if (
-        "PROTOCOL_VERSION" in reason
-        or "UNSUPPORTED_PROTOCOL" in reason
-        or "NO_SHARED_CIPHER" in reason
-    ):
-        return (
-            f"server and agent have no version of TLS or cipher in common: check [{group}] "
-            "tls_min_version, tls_ciphers and the server"
-        )
-    return "see the server's log; openssl s_client -connect HOST:PORT shows more"
+    if isinstance(cause, OSError) and "CA certificate" in str(cause):
+        return "give [{group}] cafile a file that is there and that the agent may read"
+    return None

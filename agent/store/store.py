@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, delete, false, insert, select, update
 from sqlalchemy.exc import NoSuchModuleError
@@ -41,7 +41,7 @@ MOVED = (
 )
 
 
-class Store:
+class Store(AbstractContextManager["Store"]):
     """An open store, which threads may share. Its user holds the run lock, unless the store is
     read-only.
     """
@@ -163,9 +163,6 @@ class Store:
         """Close the database."""
         with translate_errors(self.location, "closed"):
             self._engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,

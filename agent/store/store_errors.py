@@ -5,7 +5,7 @@ with place, option and remedy.
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -77,6 +77,32 @@ SET_ASIDE = "have agent db set-aside move it away, which tells what follows"
 ANOTHER_DATABASE = (
     "name an empty database in [store] connection; then agent --once --adopt takes the tree over, "
     "and agent guests import records the guests"
+)
+_SQLITE_REMEDIES = {
+    sqlite3.SQLITE_CONSTRAINT: REPORT,
+    sqlite3.SQLITE_MISMATCH: REPORT,
+    sqlite3.SQLITE_TOOBIG: REPORT,
+    sqlite3.SQLITE_NOTADB: START_EMPTY,
+    sqlite3.SQLITE_CORRUPT: START_EMPTY,
+    sqlite3.SQLITE_ERROR: START_EMPTY,
+    sqlite3.SQLITE_BUSY: "another process has it open for too long; see agent status",
+    sqlite3.SQLITE_LOCKED: "another process has it open for too long; see agent status",
+}
+_FILE_REMEDIES: Sequence[tuple[Collection[int], str]] = (
+    (
+        {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO},
+        "make room on its file system and check its disk, or point {option} elsewhere; what was "
+        "saved before is still there",
+    ),
+    (
+        {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP},
+        "its file system has no locks, which the agent needs: start its service for locks (NFS: "
+        "rpc.statd), or point {option} to a local disk",
+    ),
+    (
+        {errno.ENOTDIR, errno.EEXIST, errno.EISDIR},
+        "move the file that is in the way, or point {option} to a folder",
+    ),
 )
 
 
@@ -187,12 +213,8 @@ def _server_remedy(error: BaseException) -> str:
 def _sqlite_remedy(error: BaseException, location: Location) -> str:
     # The low byte is the result code, the rest the extended code.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG):
-        return REPORT
-    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
-        return START_EMPTY
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return "another process has it open for too long; see agent status"
+    if code in _SQLITE_REMEDIES:
+        return _SQLITE_REMEDIES[code]
     if getattr(error, "sqlite_errorcode", 0) in LOCK_FAILURES:
         return _file_remedy(errno.ENOLCK, location.option)
     return _file_remedy(
@@ -202,16 +224,8 @@ def _sqlite_remedy(error: BaseException, location: Location) -> str:
 
 
 def _file_remedy(number: int | None, option: str) -> str:
-    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-        return (
-            f"make room on its file system and check its disk, or point {option} elsewhere; what "
-            "was saved before is still there"
-        )
-    if number in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-        return (
-            "its file system has no locks, which the agent needs: start its service for locks "
-            f"(NFS: rpc.statd), or point {option} to a local disk"
-        )
-    if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
-        return f"move the file that is in the way, or point {option} to a folder"
-    return f"make it readable and writable for uid {os.geteuid()}, or point {option} elsewhere"
+    remedy = next(
+        (remedy for numbers, remedy in _FILE_REMEDIES if number in numbers),
+        "make it readable and writable for uid {uid}, or point {option} elsewhere",
+    )
+    return remedy.format(option=option, uid=os.geteuid())

@@ -6,14 +6,12 @@ another store have no row here; therefore only claims, devices and units refer t
 """
 
 import re
-from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
     Column,
-    ColumnElement,
     Connection,
     Engine,
     Index,
@@ -21,7 +19,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    TextClause,
     insert,
     inspect,
     select,
@@ -91,34 +88,24 @@ NOT_ENDED = text(f"status NOT IN ({quote(ENDED)})")
 NOT_CLEARED = text("type = 'evacuation' AND status = 'done' AND NOT cleared")
 
 
-def _partial_index(
-    name: str, *columns: ColumnElement[Any], where: TextClause, unique: bool = False
-) -> None:
-    """Define an index of the rows that meet a condition."""
-    Index(name, *columns, unique=unique, sqlite_where=where)
-
-
-_partial_index(
-    "uq_compute_node_host_name",
-    COMPUTE_NODE.c.host,
-    COMPUTE_NODE.c.name,
-    unique=True,
-    where=NOT_DELETED,
-)
-_partial_index("ix_instance_node", INSTANCE.c.node, where=NOT_DELETED)
-_partial_index("ix_migration_source_node", MIGRATION.c.source_node, where=NOT_ENDED)
-_partial_index("ix_migration_not_cleared", MIGRATION.c.source_node, where=NOT_CLEARED)
-_partial_index("ix_migration_dest_node", MIGRATION.c.dest_node, where=NOT_ENDED)
-_partial_index("ix_claim_node", CLAIM.c.node, where=OPEN)
-_partial_index("ix_claim_instance", CLAIM.c.instance, where=OPEN)
-# Indexes of released claims too: a move is found by its migration, and before a row is removed all
-# rows that may refer to it are searched.
-Index("ix_claim_origin", CLAIM.c.origin)
-Index("ix_claim_migration", CLAIM.c.migration)
-Index("ix_claim_of_instance", CLAIM.c.instance)
-Index("ix_migration_instance", MIGRATION.c.instance)
-Index("ix_device_holder", DEVICE.c.holder)
-Index("ix_unit_holder", UNIT.c.holder)
+# Those of released claims too, because a move is found by its migration, and before a row is
+# removed all rows that may refer to it are searched.
+for _name, _columns, _where in (
+    ("uq_compute_node_host_name", [COMPUTE_NODE.c.host, COMPUTE_NODE.c.name], NOT_DELETED),
+    ("ix_instance_node", [INSTANCE.c.node], NOT_DELETED),
+    ("ix_migration_source_node", [MIGRATION.c.source_node], NOT_ENDED),
+    ("ix_migration_not_cleared", [MIGRATION.c.source_node], NOT_CLEARED),
+    ("ix_migration_dest_node", [MIGRATION.c.dest_node], NOT_ENDED),
+    ("ix_claim_node", [CLAIM.c.node], OPEN),
+    ("ix_claim_instance", [CLAIM.c.instance], OPEN),
+    ("ix_claim_origin", [CLAIM.c.origin], None),
+    ("ix_claim_migration", [CLAIM.c.migration], None),
+    ("ix_claim_of_instance", [CLAIM.c.instance], None),
+    ("ix_migration_instance", [MIGRATION.c.instance], None),
+    ("ix_device_holder", [DEVICE.c.holder], None),
+    ("ix_unit_holder", [UNIT.c.holder], None),
+):
+    Index(_name, *_columns, unique=_name.startswith("uq_"), sqlite_where=_where)
 
 # --- identity -------------------------------------------------------------------------------------
 

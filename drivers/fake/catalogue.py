@@ -329,13 +329,13 @@ def _partial(facts: HostFacts, dice: Random) -> HostFacts:
 
 
 def _damage(facts: HostFacts, section: Section, missing: bool) -> dict[str, Any]:
-    if section == "cpu":
-        short = facts.cpu and replace(facts.cpu, online=frozenset(sorted(facts.cpu.online)[::2]))
-        return {"cpu": None if missing else short}
-    if section == "memory":
-        return {"memory_mib": None if missing else (facts.memory_mib or 0) // 2}
-    if section == "disk":
-        return {"disk_gib": None if missing else (facts.disk_gib or 0) // 2}
-    if section == "numa":
-        return {"numa": None if missing else facts.numa and Topology(facts.numa.cells[1:])}
-    return {"pci": None if missing else (facts.pci or ())[1:]}
+    online = frozenset(sorted(facts.cpu.online)[::2]) if facts.cpu else frozenset[int]()
+    less: Mapping[Section, tuple[str, Any]] = {
+        "cpu": ("cpu", facts.cpu and replace(facts.cpu, online=online)),
+        "memory": ("memory_mib", (facts.memory_mib or 0) // 2),
+        "disk": ("disk_gib", (facts.disk_gib or 0) // 2),
+        "numa": ("numa", facts.numa and Topology(facts.numa.cells[1:])),
+        "pci": ("pci", (facts.pci or ())[1:]),
+    }
+    name, part = less[section]
+    return {name: None if missing else part}

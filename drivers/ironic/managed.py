@@ -331,6 +331,14 @@ _MEANINGS: tuple[tuple[type[BaseException], str, str, str], ...] = (
     (Exception, "the connection broke", "check what stands between this host and ironic", "broken"),
 )
 
+_OTHER_SERVICE = "check that [ironic] endpoint_override or the catalog names a bare-metal service"
+_REMEDIES = {
+    401: "check the credentials in section [ironic]",
+    403: "the account in [ironic] may not read nodes; give it a role that may",
+    404: _OTHER_SERVICE,
+    406: _OTHER_SERVICE,
+}
+
 
 def not_ready(error: Exception, url: str) -> NotReady:
     """Return the error for a keystoneauth exception on the way to ``url``."""
@@ -340,22 +348,12 @@ def not_ready(error: Exception, url: str) -> NotReady:
 
 def refused(answer: Response, what: str) -> NotReady:
     """Return the error for an answer that is not the expected one to ``what``."""
-    status, kind, remedy = (
-        answer.status_code,
-        "refused",
-        "see the log of ironic, or of what stands in front of it",
-    )
-    if status == 401:
-        kind, remedy = CREDENTIALS, "check the credentials in section [ironic]"
-    elif status == 403:
-        remedy = "the account in [ironic] may not read nodes; give it a role that may"
-    elif status in (404, 406):
-        remedy = "check that [ironic] endpoint_override or the catalog names a bare-metal service"
-    detail = _detail(answer)
+    status, detail = answer.status_code, _detail(answer)
+    remedy = _REMEDIES.get(status, "see the log of ironic, or of what stands in front of it")
     return NotReady(
         f"ironic {what} -> {status}" + (f": {detail}" if detail else ""),
         remedy,
-        kind=kind,
+        kind=CREDENTIALS if status == 401 else "refused",
         status=status,
     )
 

@@ -5,6 +5,7 @@ not shown; drift and errors as lines, each with its remedy.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -83,6 +84,61 @@ class _Program:
 def name_program(words: str) -> None:
     """Have remedies call the agent by ``words``: those of the shell, with options."""
     _Program.words = words
+
+
+# How the details of drift begin that is about one guest.
+_GUEST = re.compile(r"(domain|guest|instance) ")
+NAMED_AT_MOST = 5
+"""Of more guests with one reason, so many are named in text."""
+
+
+def all_drift_lines(
+    drifts: Sequence[Drift], look: Look, hidden: Names = NONE, names: Names = NONE
+) -> list[Text]:
+    """Return the lines of all drift, see :func:`drift_lines`. Many guests with one reason and one
+    remedy are told together, where the first of them stands.
+    """
+    told = [_without_guest(drift) for drift in drifts]
+    alike: dict[Drift, list[str]] = {}
+    for common, guest in told:
+        alike.setdefault(common, []).append(guest)
+    lines: list[Text] = []
+    for drift, (common, _) in zip(drifts, told, strict=True):
+        if len(alike.get(common, "")) > NAMED_AT_MOST:
+            lines += _together(common, alike.pop(common), look)
+        elif common in alike:
+            lines += drift_lines(drift, look, hidden, names)
+    return lines
+
+
+def _without_guest(drift: Drift) -> tuple[Drift, str]:
+    """Return the drift without what names its guest, and what names it; the drift itself if its
+    detail does not begin with a guest.
+    """
+    noun, uuid = _GUEST.match(drift.detail), drift.consumer
+    if noun is None or uuid is None:
+        return drift, ""
+    name, found, rest = drift.detail[noun.end() :].partition(uuid)
+    if not found or not (name == "" or name.endswith(" (")):
+        return drift, ""
+    more, close, after = rest.partition(")") if name else ("", "", rest)
+    common = replace(
+        drift,
+        detail=noun[0] + after.lstrip(),
+        remedy=drift.remedy.replace(uuid, "UUID"),
+        provider=None,
+        consumer=None,
+    )
+    return common, f"{name}{uuid}{more}{close}"
+
+
+def _together(common: Drift, guests: Sequence[str], look: Look) -> list[Text]:
+    detail = f"{len(guests)} times: {common.detail}"
+    lines = drift_lines(replace(common, detail=detail, remedy=""), look)
+    for guest in guests[:NAMED_AT_MOST]:
+        lines += wrap_line(escape_text(f"    {guest}"), look)
+    more = f"    and {len(guests) - NAMED_AT_MOST} more: see all with --format json"
+    return [*lines, Text(more, "dim"), *remedy_lines(common.remedy, look)]
 
 
 def drift_lines(drift: Drift, look: Look, hidden: Names = NONE, names: Names = NONE) -> list[Text]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from agent.model.finding import WELL, Drift
 from agent.model.names import number_of, printable
-from agent.render.document import Document, command_line, drift_lines, error_lines, problems_in
+from agent.render.document import Document, all_drift_lines, command_line, error_lines, problems_in
 from agent.render.look import (
     Look,
     Text,
@@ -146,9 +146,7 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
             for drift in node["drift"]
             if "provider_name" in drift
         }
-        lines += [line for drift in found for line in drift_lines(drift, look, names=names)] or [
-            Text("  no drift", "dim")
-        ]
+        lines += all_drift_lines(found, look, names=names) or [Text("  no drift", "dim")]
     if without:
         lines += [
             *([Text()] if lines else []),

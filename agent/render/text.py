@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from agent.model.names import printable
 from agent.model.operation import SetTraits
 from agent.model.report import METHODS, NodeReport, Report
-from agent.render.document import drift_lines, error_lines
+from agent.render.document import all_drift_lines, error_lines
 from agent.render.json_report import StoredTree, own_providers, provisional_names
 from agent.render.look import (
     GAP,
@@ -200,7 +200,7 @@ def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
         ("operations", operation_lines(node, look)),
         (
             "drift",
-            [line for drift in node.drift for line in drift_lines(drift, look, hidden, names)],
+            all_drift_lines(node.drift, look, hidden, names),
         ),
         ("errors", error_lines(node.errors, look, hidden)),
         ("hint", wrap_line(escape_text(node.hint), look) if node.hint else []),

@@ -64,3 +64,31 @@ def test_the_errors_of_a_node_that_was_never_written_are_told(
     assert failed["state"] == "failed"
     (node,) = agent.run("status", "--format", "json").json["nodes"]
     assert (node["state"], node["errors"]) == ("failed", failed["errors"])
+
+
+def test_many_guests_with_one_reason_are_told_together(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    uuids = [f"5f9c2a34-7d1e-4a8b-9c46-00000000e2{number:02}" for number in range(7)]
+    guests = [
+        {"uuid": uuid, "name": f"guest-{uuid[-2:]}", "vcpus": 1, "memory_mib": 512}
+        for uuid in uuids
+    ]
+    agent = from_file(http_placement, tmp_path / "agent", {**HOST, "guests": guests})
+    for shown in (agent.run("--once"), agent.run("drift")):
+        text = shown.stdout
+        assert text.count("unknown-domain") == text.count(" guests import") == 1
+        assert "7 times: domain runs here, and no record knows it" in " ".join(text.split())
+        named = [uuid for uuid in uuids if uuid in text]
+        assert len(named) == 5
+        assert f"guest-{named[0][-2:]} ({named[0]}, 512 MiB)" in text
+        assert "and 2 more: see all with --format json" in text
+    (node,) = agent.run("drift", "--format", "json").json["nodes"]
+    assert {one["consumer"] for one in node["drift"]} == set(uuids)
+    # Of a few, each has its own remedy.
+    assert agent.run("guests", "import").code == 0
+    text = agent.run("--once").stdout
+    assert "7 times: guest is counted here" in text
+    assert "guests forget UUID" in text
+    agent = from_file(http_placement, tmp_path / "few", {**HOST, "guests": guests[:5]})
+    assert agent.run("--once").stdout.count("unknown-domain") == 5

@@ -4,7 +4,7 @@ bench of a fleet asks for what they do: a line in, all agents do it, the times o
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,13 +27,15 @@ class Agent:
         self._stack = ExitStack()
         self._fleet: Fleet | None = None
 
-    def start(self) -> None:
+    def start(self) -> list[Message]:
         """Open the store and start the driver."""
         self._fleet = self._stack.enter_context(running_fleet(self._conf, Event()))
+        return []
 
-    def stop(self) -> None:
+    def stop(self) -> list[Message]:
         """Close everything; what was saved stays."""
         self._stack.close()
+        return []
 
     def storm(self, begin: float) -> list[Message]:
         """Make one pass at the moment ``begin`` (epoch)."""
@@ -85,38 +87,19 @@ class Agents:
         self._pool = ThreadPoolExecutor(len(configs))
 
     def work(self, message: Message) -> Message:
-        """Do what ``do`` says: start, stop, storm, daemon_start, period; see :class:`Agent`."""
-        what = message["do"]
-        if what == "start":
-            self._each(Agent.start)
-            return {}
-        if what == "stop":
-            self._each(Agent.stop)
-            return {}
-        if what == "storm":
-            passes = self._pool.map(lambda agent: agent.storm(message["begin"]), self._agents)
-        elif what == "daemon_start":
-            started = (message["begin"], message["interval"])
-            passes = self._pool.map(lambda agent: agent.daemon_start(*started), self._agents)
-        else:
-            asked = (message["begin"], message["seconds"], message["interval"])
-            passes = self._pool.map(lambda agent: agent.period(*asked), self._agents)
+        """Have all agents do what ``do`` says, with the rest of the message: see :class:`Agent`."""
+        name = message.pop("do")
+        # Those that open and close a store do so one after the other.
+        each = map if name in ("start", "stop") else self._pool.map
+        passes = each(lambda agent: getattr(agent, name)(**message), self._agents)
         return {"passes": [made for of_agent in passes for made in of_agent]}
-
-    def _each(self, action: Callable[[Agent], None]) -> None:
-        for agent in self._agents:
-            action(agent)
-
-
-def configs(folder: Path) -> Iterator[Path]:
-    """Yield the configuration files below a folder."""
-    yield from sorted(folder.glob("*/agent.conf"))
 
 
 def main() -> None:
     """Argument: a folder, with a folder for each agent."""
     stopwatch = Stopwatch()
-    serve(stopwatch, Agents(list(configs(Path(sys.argv[1])))).work)
+    configs = sorted(Path(sys.argv[1]).glob("*/agent.conf"))
+    serve(stopwatch, Agents(configs).work)
 
 
 if __name__ == "__main__":

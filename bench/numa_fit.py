@@ -1,8 +1,5 @@
 """How long it takes to place a guest on the NUMA cells of a host, with real devices, and beside
-nova.
-
-:func:`of_chance` and :func:`near_limit` make fits by chance, for the tests.
-"""
+nova."""
 
 import json
 import random
@@ -10,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate, cycle, islice, pairwise
 from pathlib import Path
 
@@ -94,23 +92,20 @@ class Case:
         self.seconds.append(time.process_time() - begun)
         return outcome
 
-    @property
+    @cached_property
     def seconds(self) -> list[float]:
-        found: list[float] = self.__dict__.setdefault("_seconds", [])
-        return found
+        """Of the processor, of each fit so far."""
+        return []
 
-    @property
+    @cached_property
     def rows(self) -> Mapping[str, DeviceRecord]:
         """The devices as a node's state has them."""
-        if "_rows" not in self.__dict__:
-            rows = [
-                one
-                for number, (cell, functions) in enumerate(self.cards)
-                for one in card(number, cell, functions)
-            ]
-            self.__dict__["_rows"] = {one.address: one for one in rows}
-        found: Mapping[str, DeviceRecord] = self.__dict__["_rows"]
-        return found
+        rows = [
+            one
+            for number, (cell, functions) in enumerate(self.cards)
+            for one in card(number, cell, functions)
+        ]
+        return {one.address: one for one in rows}
 
     @property
     def asked(self) -> Guest:
@@ -326,82 +321,6 @@ CASES = (
         nova=False,
     ),
 )
-
-
-POLICIES: Sequence[PciPolicy] = ("required", "preferred", "legacy", "socket")
-
-
-def of_chance(number: int) -> Case:
-    """A host and a guest of any kind, always the same for a number."""
-    chance = random.Random(number)
-    host = chance.choice([2, 4, 8, 8, 16, 16, 24, 32])
-    guest = chance.randint(1, max(host // 2, 1)) if chance.random() < 0.8 else host
-    cards = [
-        (chance.randrange(host), chance.choice([0, 1, 2, 8, 16, 64]))
-        for _ in range(chance.randint(1, 24))
-    ]
-    there = {"pf": len(cards), "vf": sum(functions for _, functions in cards)}
-    kinds = chance.choice([["vf"], ["vf"], ["pf"], ["pf", "vf"], ["vf", "vf"], ["pf", "vf", "vf"]])
-    wanted = [
-        Wanted(
-            kind,
-            chance.choice([1, 1, 2, chance.randint(1, max(1, there[kind] // len(kinds)))]),
-            chance.choice(POLICIES),
-        )
-        for kind in kinds
-    ]
-    return Case(
-        f"{guest} on {host}",
-        guest,
-        host,
-        None,
-        cards,
-        wanted,
-        [cell for cell in range(host) if chance.random() < 0.1],
-        [
-            sorted(chance.sample(range(host), chance.randint(1, max(1, host // 3))))
-            for _ in range(chance.choice([0, 0, 0, 1, 2, 6]))
-        ],
-        chance.choice(["line", "sockets", "same"]),
-        {cell: chance.choice([0, 0, 4, 12, 13]) for cell in range(host)},
-        nova=False,
-    )
-
-
-def near_limit(number: int) -> Case:
-    """A guest that wants PFs and functions of the same cards, about as many as there are; always
-    the same for a number.
-    """
-    chance = random.Random(number)
-    host = chance.choice([4, 8, 16, 16, 16])
-    guest = max(1, host // 2) if chance.random() < 0.7 else chance.randint(1, host - 1)
-    size = chance.choice([8, 16])
-    cards = chance.choice(
-        [
-            everywhere(host, size),
-            everywhere(host, size // 2) * 2,
-            UNLIKE[:host],
-            [(chance.randrange(host), chance.choice([4, 8, 16, 32])) for _ in range(host)],
-        ]
-    )
-    sizes = sorted(functions for _, functions in cards)
-    policy = chance.choice(POLICIES)
-    heads = chance.randint(1, guest)
-    there = sum(sizes) * (guest / host if policy in ("legacy", "required") else 1)
-    functions = (there - heads * sizes[len(sizes) // 2]) * chance.uniform(0.85, 1.1)
-    return Case(
-        f"{guest} on {host}",
-        guest,
-        host,
-        None,
-        cards,
-        [
-            Wanted("pf", heads, policy),
-            Wanted("vf", max(1, int(functions)), chance.choice([policy, policy, "legacy"])),
-        ],
-        near=chance.choice(["line", "line", "sockets", "same"]),
-        nova=False,
-    )
 
 
 def nova_milliseconds(cases: Sequence[Case], python: str | None) -> Mapping[str, float]:

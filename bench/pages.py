@@ -12,7 +12,6 @@ from bench.process_figures import ProcessFigures
 from bench.processes import Pass
 from bench.results import Machine, Results
 
-PLOT = "![Requests, CPU and memory of a steady pass, with the most guests measured](growth.svg)\n"
 VERDICTS = {True: "holds", False: "**missed**", None: "not decided"}
 SHOWN = ("P=73 C=100", "N=100")
 """The sizes that are on the page."""
@@ -42,7 +41,6 @@ def page(results: Results, verdicts: Sequence[Verdict]) -> str:
         "# Benchmarks\n",
         "<!-- written by python -m bench.run; do not edit -->\n",
         *_introduction(results),
-        *(() if results.quick else (PLOT,)),
         *_beside_nova(results.matrix),
         *_left_out(results),
         *_slower(results.matrix, results.fits),

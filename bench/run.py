@@ -190,11 +190,6 @@ def _conclude(results: Results, options: argparse.Namespace) -> int:
     grown = list(growths(results.matrix, read_baseline()))
     document = {**results.document(), "verdicts": [vars(verdict) for verdict in found]}
     write_json(options.output / "results.json", document)
-    if not options.quick:
-        # Needed for nothing else, and not a requirement of the tests, which have a quick run.
-        from bench.plots import write_plot
-
-        write_plot(options.output / "growth.svg", results.matrix)
     (options.output / "index.md").write_text(page(results, found))
     if options.write_baseline:
         write_json(FILE, make_baseline(results.matrix))

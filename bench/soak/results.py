@@ -3,43 +3,35 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-NAMES = {
-    "rss_mib": "resident memory, MiB",
-    "descriptors": "file descriptors",
-    "threads": "threads",
-}
+from bench.pages import table
 
 
 def markdown(document: Mapping[str, Any]) -> str:
     """Return the tables of a run."""
-    return "\n".join(_lines(document)) + "\n"
+    return "\n".join(_blocks(document))
 
 
-def _lines(document: Mapping[str, Any]) -> Iterator[str]:
-    machine = document["machine"]
+def _blocks(document: Mapping[str, Any]) -> Iterator[str]:
     yield (
-        f"{document['minutes']:g} minutes, seed {document['seed']}, {document['commit']}, Python {machine['python']}, "
-        f"{machine['cores']} cores; the clock: {document['clock']}."
+        f"{document['minutes']:g} minutes, seed {document['seed']}, {document['commit']}; "
+        f"the clock: {document['clock']}. CPU of the daemon: {document['cpu_seconds']:g} s.\n"
     )
-    yield ""
-    yield "| figure | first third | last third | least | most | per hour | per hour, second half | verdict |"
-    yield "|---|---:|---:|---:|---:|---:|---:|---|"
-    for name, label in NAMES.items():
-        if (found := document["trends"].get(name)) is None:
-            yield f"| {label} | | | | | | | the run is too short |"
-            continue
-        verdict = "flat" if found["flat"] else "grows"
-        late = "" if found["late"] is None else f"{found['late']:+g}"
-        yield (
-            f"| {label} | {found['first']:g} | {found['last']:g} | {found['least']:g} | {found['most']:g} | {found['slope']:+g} | {late} | {verdict} |"
-        )
-    yield ""
-    yield "| fault | times | longest until all was well, s | warnings and errors that it explains |"
-    yield "|---|---:|---:|---:|"
-    for name, found in document["faults"].items():
-        yield f"| {name} | {found['times']} | {found['longest_recovery']:g} | {document['log']['expected'].get(name, 0)} |"
-    yield ""
-    operations = ", ".join(f"{name}: {amount}" for name, amount in document["operations"].items())
-    yield f"Operations over the socket: {operations}. CPU of the daemon: {document['cpu_seconds']:g} s."
-    for failure in document["failures"]:
-        yield f"\nFailed: {failure[:2000]}"
+    yield _trends(document["trends"])
+    yield _faults(document["faults"], document["log"]["expected"])
+    yield from (f"Failed: {failure[:2000]}\n" for failure in document["failures"])
+
+
+def _trends(trends: Mapping[str, Mapping[str, Any]]) -> str:
+    """A run that is too short has none."""
+    columns = ("first", "last", "least", "most", "slope", "late", "flat")
+    rows = [[name, *(str(found[column]) for column in columns)] for name, found in trends.items()]
+    return table(("figure", *columns), "l" + "r" * len(columns), rows)
+
+
+def _faults(faults: Mapping[str, Mapping[str, Any]], expected: Mapping[str, int]) -> str:
+    head = ("fault", "times", "longest until all was well, s", "warnings that it explains")
+    rows = [
+        [name, str(found["times"]), str(found["longest_recovery"]), str(expected.get(name, 0))]
+        for name, found in faults.items()
+    ]
+    return table(head, "lrrr", rows)

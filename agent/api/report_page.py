@@ -13,7 +13,7 @@ from agent.model.report import NodeReport
 from agent.render.document import error_rows
 from agent.render.json_report import node_document
 from agent.render.page import page_of
-from agent.render.page_html import render_page, served_policy
+from agent.render.page_html import render_page
 from agent.tracker.errors import UnknownNode
 from agent.tracker.node_state import NodeState
 from agent.tracker.tracker import Tracker
@@ -37,15 +37,6 @@ class LastAudit:
     """When an audit last left the node well, in seconds since the epoch; None if none has."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportPage:
-    """A page of nodes for a browser."""
-
-    html: bytes
-    policy: str
-    """Its Content-Security-Policy."""
-
-
 def audit_document(audit: LastAudit) -> JsonObject:
     """Return the document of a node as its last audit left it."""
     return {
@@ -60,9 +51,9 @@ def make_report_page(
     errors: Sequence[Problem],
     tracker: Tracker | None,
     wanted: Sequence[str],
-) -> ReportPage:
-    """Return the page of the audited nodes that ``wanted`` names by name, pattern or uuid; of all
-    of them if it is empty.
+) -> bytes:
+    """Return the page, in HTML, of the audited nodes that ``wanted`` names by name, pattern or
+    uuid; of all of them if it is empty.
 
     ``errors``: those that belong to no node. ``tracker``: None if there is none yet.
 
@@ -96,5 +87,4 @@ def make_report_page(
         placement=next((audit.endpoint for audit in chosen if audit.endpoint), ""),
         errors=error_rows(errors),
     )
-    html = render_page(page).encode("utf-8", "backslashreplace")
-    return ReportPage(html, served_policy())
+    return render_page(page).encode("utf-8", "backslashreplace")

@@ -16,7 +16,7 @@ from agent.api.audit_requests import AuditRequests
 from agent.api.node_documents import JsonObject
 from agent.api.problem import Stopping, Unready, Unwell
 from agent.api.record_views import RecordViews
-from agent.api.report_page import LastAudit, ReportPage, audit_document, make_report_page
+from agent.api.report_page import LastAudit, audit_document, make_report_page
 from agent.audit.context import AuditContext
 from agent.errors import AgentError, DriverTimeout, ObservesOnly
 from agent.model.finding import WELL, Problem
@@ -274,7 +274,7 @@ class Service:
         """
         return self._in_service().server.client()
 
-    def report_page(self, wanted: Sequence[str]) -> ReportPage:
+    def report_page(self, wanted: Sequence[str]) -> bytes:
         """Return the page of the nodes with these names, patterns or uuids; of all nodes if there
         are none.
 

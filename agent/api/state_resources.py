@@ -17,6 +17,7 @@ from agent.api.node_documents import JsonObject, node_records
 from agent.api.problem import WaitLimit
 from agent.api.service import Service
 from agent.model.names import ProviderUuid
+from agent.render.page_html import served_policy
 from agent.tracker.errors import TrackerError
 
 
@@ -169,10 +170,10 @@ class NodeResource:
         :raises UnknownNode: one of ``wanted`` matches no node.
         """
         with self._room.place(), self._turn.place():
-            page = self._service.report_page(wanted)
-        response.content_type, response.data = HTML, page.html
+            response.data = self._service.report_page(wanted)
+        response.content_type = HTML
         for name, value in (
-            ("Content-Security-Policy", page.policy),
+            ("Content-Security-Policy", served_policy()),
             ("X-Content-Type-Options", "nosniff"),
             ("Referrer-Policy", "no-referrer"),
             ("Cache-Control", "no-store"),

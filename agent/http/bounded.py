@@ -10,7 +10,7 @@ import queue
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -36,6 +36,14 @@ _HERE = threading.local()
 # A server that ends a connection of TLS without saying so is an error of its own in ssl.
 _CLOSED = (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _REDIRECTS = frozenset({301, 302, 303, 305, 307, 308})
+# The errors of a body, by what requests calls them; the first that fits counts.
+_OF_REQUESTS: Sequence[tuple[type[Exception], type[requests.exceptions.RequestException]]] = (
+    (TimeoutError, requests.exceptions.ReadTimeout),
+    (urllib3.exceptions.ReadTimeoutError, requests.exceptions.ReadTimeout),
+    (urllib3.exceptions.SSLError, requests.exceptions.SSLError),
+    (urllib3.exceptions.DecodeError, requests.exceptions.ContentDecodingError),
+    (Exception, requests.exceptions.ChunkedEncodingError),
+)
 
 Result = TypeVar("Result")
 
@@ -203,13 +211,8 @@ class BoundedAdapter(TCPKeepAliveAdapter):
         try:
             _refuse_redirect(request, answer)
             content = self._content(answer)
-        except urllib3.exceptions.ReadTimeoutError as error:
+        finally:
             answer.close()
-            raise requests.exceptions.ReadTimeout(error, request=request) from error
-        except BaseException:
-            answer.close()
-            raise
-        answer.close()
         answer.raw = io.BytesIO(content)
         return answer
 
@@ -228,16 +231,9 @@ class BoundedAdapter(TCPKeepAliveAdapter):
                         response=answer,
                     )
                 pieces.append(piece)
-        except TimeoutError as error:
-            raise requests.exceptions.ReadTimeout(error, request=answer.request) from error
-        except urllib3.exceptions.ReadTimeoutError:
-            raise
-        except urllib3.exceptions.SSLError as error:
-            raise requests.exceptions.SSLError(error, request=answer.request) from error
-        except urllib3.exceptions.DecodeError as error:
-            raise requests.exceptions.ContentDecodingError(error, request=answer.request) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise requests.exceptions.ChunkedEncodingError(error, request=answer.request) from error
+            kind = next(kind for found, kind in _OF_REQUESTS if isinstance(error, found))
+            raise kind(error, request=answer.request) from error
         return b"".join(pieces)
 
 

@@ -176,19 +176,14 @@ def configured_namespaces(entries: Sequence[str]) -> tuple[Namespace, ...]:
             )
             continue
         found += [Namespace(name, label) for name in namespaces]
-    errors += [
-        ConfigError(
-            printable(f"{OPTION}: the label {label} is given {count} times"), "give it once"
-        )
-        for label, count in labels.items()
-        if count > 1
-    ]
     names_given = Counter(namespace.name for namespace in found)
     errors += [
-        ConfigError(
-            printable(f"{OPTION}: the namespace {name} is given {count} times"), "give it one label"
+        ConfigError(printable(f"{OPTION}: the {what} {name} is given {count} times"), remedy)
+        for what, counts, remedy in (
+            ("label", labels, "give it once"),
+            ("namespace", names_given, "give it one label"),
         )
-        for name, count in names_given.items()
+        for name, count in counts.items()
         if count > 1
     ]
     ConfigErrors.raise_if_any(errors)

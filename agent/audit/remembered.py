@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import os_resource_classes as orc
 
-from agent.explain.explanation import GuestHere, known_guest
+from agent.explain.explanation import NO_HOST, GuestHere, known_guest
 from agent.http.nova_api import NovaApi, NovaNotAsked
 from agent.model.facts import Domain
 from agent.model.finding import Drift, DriftKind
@@ -265,9 +265,8 @@ class MisplacedGuests:
             if last is not None and last.guest == looked_at and last.others in (None, others):
                 found[guest] = last
                 continue
-            reasons = _reasons(state, instance, tree, now)
-            drift = _drift(state, guest, shown.get(guest), reasons) if reasons else None
-            found[guest] = _Answer(looked_at, drift, others if reasons or unsure else None)
+            drift = _judged(state, instance, shown.get(guest), tree, now)
+            found[guest] = _Answer(looked_at, drift, others if drift or unsure else None)
         self._answers = found
 
 
@@ -287,30 +286,40 @@ def _settled(
     }
 
 
-def _reasons(
-    state: NodeState, instance: Instance | None, tree: ProviderTree, now: float
-) -> list[str]:
-    """Return why the guest does not belong on the node; nothing if its flavor is not known."""
+def _judged(
+    state: NodeState,
+    instance: Instance | None,
+    shown: Domain | None,
+    tree: ProviderTree,
+    now: float,
+) -> Drift | None:
+    """Return the drift of a guest that does not belong on the node, or whose flavor no node grants;
+    None if it may stay, or its flavor is not known.
+    """
     if instance is None:
-        return []
+        return None
+    uuid, node = instance.uuid, state.node.uuid
+    called = nova_commands.guest_name(shown) if shown is not None else f"guest {uuid}"
     try:
         guest = GuestHere.of(state, instance, tree, now, devices_in_placement=False)
-    except InvalidTrackerRequest:
-        # No host grants what contradicts itself.
-        return []
-    return guest.broken(now)
-
-
-def _drift(
-    state: NodeState, guest: ConsumerUuid, shown: Domain | None, reasons: list[str]
-) -> Drift:
-    called = nova_commands.guest_name(shown) if shown is not None else f"guest {guest}"
+    except InvalidTrackerRequest as error:
+        return Drift(
+            "contradictory-flavor",
+            "info",
+            f"{called}: {NO_HOST}: {error.message}",
+            f"none while it may stay as it is; else resize it to a flavor that is right "
+            f"({error.remedy}); the same once more: agent explain --guest {uuid}",
+            node,
+            uuid,
+        )
+    if not (reasons := guest.broken(now)):
+        return None
     return Drift(
         "misplaced-guest",
         "info",
         f"{called}: this host would not grant it any more: {name_first(reasons, MANY, '; ')}",
-        f"none if it may stay so; to move it: {nova_commands.migrate(guest)}; all of it: agent "
-        f"explain --guest {guest}",
-        state.node.uuid,
-        guest,
+        f"none if it may stay so; to move it: {nova_commands.migrate(uuid)}; all of it: agent "
+        f"explain --guest {uuid}",
+        node,
+        uuid,
     )

@@ -28,13 +28,14 @@ from agent.pci.device_request import (
 )
 from agent.tracker import nova_commands
 from agent.tracker.claim_usage import provider_usage
-from agent.tracker.errors import ResourcesUnavailable, UnknownInstance
+from agent.tracker.errors import InvalidTrackerRequest, ResourcesUnavailable, UnknownInstance
 from agent.tracker.node_state import NodeState, mediated_parts
 from agent.tracker.reserving import whole_devices
 from agent.tracker.seen_guest import SEEN
 from agent.tracker.stored_state import InstanceClaim
 from agent.tree.node_trees import OF_CELLS
 
+NO_HOST = "no host would grant its flavor with its image"
 NEEDS_CLEANING = "waits to be cleaned after its last guest"
 
 
@@ -389,7 +390,12 @@ def guest_here(
             "wrote beside it",
             "ask with its flavor: openstack flavor show -f json FLAVOR | agent explain --flavor -",
         )
-    return GuestHere.of(state, instance, tree, now, devices_in_placement=devices_in_placement)
+    try:
+        return GuestHere.of(state, instance, tree, now, devices_in_placement=devices_in_placement)
+    except InvalidTrackerRequest as error:
+        raise InvalidTrackerRequest(
+            f"guest {guest}: {NO_HOST}: {error.message}", error.remedy
+        ) from error
 
 
 def _without(state: NodeState, guest: ConsumerUuid, now: float) -> NodeState:

@@ -23,6 +23,7 @@ DriftKind = Literal[
     "disabled",
     "guest-conflict",
     "misplaced-guest",
+    "contradictory-flavor",
     "reported-otherwise",
     "nova-not-asked",
 ]

@@ -177,6 +177,25 @@ def test_a_guest_that_its_host_would_not_grant_any_more_is_told(here: Here, titl
     assert any(reason in text for text in (*node["host"]["reasons"], *lacking)), drift
 
 
+def test_a_flavor_that_contradicts_itself_is_told_of_its_guest(
+    here: Here,
+) -> None:
+    here.becomes(host(guest({"hw__cpu_policy": "mixed"})))
+    assert here.run("--once").code == 0
+    assert here.run("guests", "import").code == 0
+    assert here.misplaced("--once") == []
+    drift = {
+        one["kind"]: one for one in here.run("--once", "--format", "json").json["nodes"][0]["drift"]
+    }
+    told = drift["contradictory-flavor"]
+    assert (told["severity"], told["consumer"]) == ("info", GUEST)
+    message = told["detail"].partition(": ")[2]
+    assert "the policy mixed needs a mask" in message
+    assert told["remedy"].endswith(f": agent explain --guest {GUEST}")
+    explained = here.run("explain", "--guest", GUEST)
+    assert (explained.code, message in explained.stderr) == (1, True), explained
+
+
 def test_the_figures_and_the_page_have_it_too(here: Here) -> None:
     one, change, _ = CASES["a trait that went"]
     here.becomes(host(one))

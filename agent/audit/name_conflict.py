@@ -21,17 +21,12 @@ from agent.tree.desired_tree import agent_trait
 
 
 def guests_elsewhere(seen: Observation) -> Need | None:
-    """Return what has to be read to see whether a host without an identity of its own is published
-    already, as another root: a guest of it has its allocation there. None if it is not.
+    """Return what has to be read to see whether a host that may be is published already, as another
+    root: a guest of it has its allocation there. None if it is not.
 
     :raises ProviderIdentityConflict: it is; a second tree would offer everything twice.
     """
-    identity, root = seen.context.identity, seen.root
-    guests = seen.facts.domains or ()
-    if identity is None or identity.uuid != root or identity.source not in ("proposed", "made up"):
-        return None
-    if seen.view.tree.exists(root) or not guests:
-        return None
+    root, guests = seen.root, seen.facts.domains or ()
     # One is enough, of nova's if there is one: the others have no allocations.
     guest = min(guests, key=lambda one: (one.origin is None, one.uuid)).uuid
     whole = WholeAllocations("home", (guest,))

@@ -364,6 +364,15 @@ class Observation(TreeObservation):
             return None
         return frozenset(guest.uuid for guest in self.facts.domains or ())
 
+    @property
+    def may_be_elsewhere(self) -> bool:
+        """Whether the host may be published already, as another root: it has guests, no identity of
+        its own, and no root of that uuid.
+        """
+        own = self.context.identity
+        lost = own is not None and own.uuid == self.root and own.source in ("proposed", "made up")
+        return lost and bool(self.facts.domains) and not self.view.tree.exists(self.root)
+
     def own_tree(self) -> PresentTree:
         """Return a copy of the node's tree alone, named by roles; empty if Placement does not have
         it.

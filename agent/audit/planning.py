@@ -55,7 +55,8 @@ def plan_audit(seen: Observation) -> PlanOutcome:
     """Return what follows for a node: the tree that Placement should hold, the repair of its
     devices' allocations, the verdict on all its allocations, and the operations for all of that.
     """
-    shaped = seen.shaped or guests_elsewhere(seen) or seen.shape_again() or shape(seen)
+    elsewhere = guests_elsewhere(seen) if seen.shaped is None and seen.may_be_elsewhere else None
+    shaped = seen.shaped or elsewhere or seen.shape_again() or shape(seen)
     if isinstance(shaped, Need):
         return PlanOutcome(needs=shaped)
     repaired: AllocationRepair | Need = AllocationRepair()

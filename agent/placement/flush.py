@@ -159,8 +159,6 @@ class Flush:
         if not self._stopped:
             with suppress(StopFlush):
                 self._send_tree()
-        if not self._stopped:
-            with suppress(StopFlush):
                 self._try_each(
                     self._possible(self._of(AllocationOperation)), self._write_allocations
                 )

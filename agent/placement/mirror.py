@@ -18,41 +18,6 @@ from agent.placement.client import PlacementClient
 LOG = logging.getLogger(__name__)
 
 
-def deleted_by_others(
-    view: PlacementView,
-    rows: Sequence[Row],
-    root: ProviderUuid,
-    own: Mapping[ProviderUuid, Ownership],
-) -> list[str]:
-    """Return the names of the agent's providers that somebody else deleted.
-
-    Providers of others may come and go.
-    """
-    if not view.tree.exists(root):
-        return []
-    shown = {row.uuid for row in rows}
-    return [
-        provider.name
-        for provider in view.tree.providers()
-        if provider.uuid in view.read_at and provider.uuid in own and provider.uuid not in shown
-    ]
-
-
-def set_back(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> list[str]:
-    """Return the names of the providers whose generation is lower than in ``view``: Placement was
-    set back to an older state.
-    """
-    if not view.tree.exists(root):
-        return []
-    shown = {row.uuid: row.generation for row in rows}
-    return [
-        provider.name
-        for provider in view.tree.providers()
-        if provider.uuid in view.read_at
-        and shown.get(provider.uuid, provider.generation or 0) < (provider.generation or 0)
-    ]
-
-
 def lacks_own(read: Provider, own: Ownership | None, known: Provider) -> bool:
     """Return whether ``read`` lacks something that the agent wrote and that ``known`` has."""
     if own is None:
@@ -224,8 +189,15 @@ def refresh_view(
         below(listed, root),
         next((row.parent_uuid for row in listed if row.uuid == root), None),
     )
-    missing = deleted_by_others(view, rows, root, own)
-    went_back = set_back(view, rows, root)
+    shown = {row.uuid: row.generation for row in rows}
+    before = [provider for provider in view.tree.providers() if provider.uuid in view.read_at]
+    # Providers of others may come and go.
+    missing = [one.name for one in before if one.uuid in own and one.uuid not in shown]
+    went_back = [
+        provider.name
+        for provider in before
+        if shown.get(provider.uuid, provider.generation or 0) < (provider.generation or 0)
+    ]
     if freshness.everything or not rows or went_back:
         view = PlacementView(unknown_since=view.unknown_since)
     if above != view.above:

@@ -341,9 +341,16 @@ class ReshapeRequest:
                     f"provider {self._called(uuid)} was changed beside the reshape"
                 )
             tree.replace(replace(tree.provider(uuid), generation=expected, inventory=records))
-        self._follow_named(
-            {uuid: row.generation for uuid, row in rows.items() if uuid not in guarded}
-        )
+        # A reshape raises the generation of a provider that is only named in allocations by one.
+        # Any other difference comes from somebody else and is found by the next read.
+        for uuid, row in rows.items():
+            if (
+                uuid not in guarded
+                and self._has_allocations(uuid)
+                and tree.exists(uuid)
+                and (tree.provider(uuid).generation or 0) + 1 == row.generation
+            ):
+                tree.set_generation(uuid, row.generation)
 
     def _rows(self, wanted: Collection[ProviderUuid]) -> dict[ProviderUuid, Row]:
         """Return the providers of the tree, and the others of ``wanted``, after the reshape.
@@ -364,19 +371,6 @@ class ReshapeRequest:
                 outcome_unknown=True,
             ) from error
         return rows | {row.uuid: row for row in shared if row is not None}
-
-    def _follow_named(self, generations: Mapping[ProviderUuid, int]) -> None:
-        """Update the generation of providers that are only named in allocations: a reshape raises
-        it by one. Any other difference comes from somebody else and is found by the next read.
-        """
-        tree = self.tree
-        for uuid, generation in generations.items():
-            if (
-                self._has_allocations(uuid)
-                and tree.exists(uuid)
-                and (tree.provider(uuid).generation or 0) + 1 == generation
-            ):
-                tree.set_generation(uuid, generation)
 
     def _has_allocations(self, uuid: ProviderUuid) -> bool:
         return any(

@@ -37,7 +37,6 @@ from agent.placement.allocations.claim import Owner, claim, move, put
 from agent.placement.allocations.records import (
     of_tree,
     provider_by,
-    provider_name_of,
     read_consumer,
 )
 from agent.placement.client import CONSUMER_TYPES, PlacementClient
@@ -120,7 +119,7 @@ def show_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
                 {"consumer": consumer, "allocations": {}},
                 [f"consumer {consumer} holds nothing"],
             )
-        names = {uuid: provider_name_of(work.client, uuid) for uuid in held.resources}
+        names = {uuid: provider_by(work.client, uuid).name for uuid in held.resources}
         owner = f"generation {held.generation}, project {held.project_id}, user {held.user_id}"
         result = {
             "consumer": consumer,

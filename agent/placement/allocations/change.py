@@ -5,7 +5,6 @@ whenever somebody else changed the consumer meanwhile.
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
-from typing import assert_never
 
 from agent.errors import PlacementError
 from agent.model.inventory import Allocation, Holdings
@@ -84,17 +83,10 @@ class Doubling(Enum):
 
 
 def join_move(source: Holdings, destination: Holdings, doubling: Doubling) -> Amounts:
-    """Return the joined allocations of source and destination of a move.
-
-    :raises ValueError: ``doubling`` does not allow joining them.
+    """Return the joined allocations of source and destination of a move: by another ``doubling``
+    than ``REFUSE``, which joins none.
     """
-    if doubling is Doubling.MAXIMUM:
-        return _join(source, destination, max)
-    if doubling is Doubling.SUM:
-        return add_holdings(source, destination)
-    if doubling is Doubling.REFUSE:
-        raise ValueError("source and destination may not be joined")
-    assert_never(doubling)
+    return _join(source, destination, max if doubling is Doubling.MAXIMUM else int.__add__)
 
 
 def add_holdings(held: Holdings, more: Holdings) -> Amounts:

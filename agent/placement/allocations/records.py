@@ -308,25 +308,9 @@ def provider_by(client: PlacementClient, name_or_uuid: str) -> Row:
         return provider_by_name(client, name_or_uuid)
     row = client.provider(normal_uuid(name_or_uuid))
     if row is None:
-        raise _unknown(normal_uuid(name_or_uuid))
+        uuid = normal_uuid(name_or_uuid)
+        raise ProviderNotFound(f"there is no provider {uuid}", "check its uuid", provider=uuid)
     return row
-
-
-def provider_name_of(client: PlacementClient, uuid: str) -> str:
-    """Return a provider's name.
-
-    :raises ProviderNotFound: there is no such provider.
-    :raises BadRequest: ``uuid`` is not a uuid.
-    """
-    wanted = provider_uuid(uuid)
-    row = client.provider(wanted)
-    if row is None:
-        raise _unknown(wanted)
-    return row.name
-
-
-def _unknown(uuid: ProviderUuid) -> ProviderNotFound:
-    return ProviderNotFound(f"there is no provider {uuid}", "check its uuid", provider=uuid)
 
 
 @dataclass(frozen=True, slots=True)

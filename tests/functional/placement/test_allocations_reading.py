@@ -10,7 +10,6 @@ from agent.placement.allocations.records import (
     of_tree,
     provider_by,
     provider_by_name,
-    provider_name_of,
     read_consumer,
 )
 from agent.placement.client import PlacementClient
@@ -87,7 +86,7 @@ def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(
     scene.placement.faults.add(fault, times=None)
     asked: tuple[Callable[[PlacementClient], object], ...] = (
         lambda client: provider_by_name(client, "R"),
-        lambda client: provider_name_of(client, R),
+        lambda client: provider_by(client, R),
         lambda client: read_consumer(client, C),
         lambda client: of_tree(client, R),
     )
@@ -102,7 +101,6 @@ def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(
         lambda client: read_consumer(client, "../usages"),
         lambda client: of_tree(client, "R"),
         lambda client: provider_by_name(client, ""),
-        lambda client: provider_name_of(client, "R"),
     ],
 )
 def test_bad_input_is_refused_before_any_request(

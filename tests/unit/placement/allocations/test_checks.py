@@ -365,11 +365,6 @@ def test_nothing_changes_what_it_is_given_or_shares_it(left, right):
     assert (left, right) == before
 
 
-def test_what_nobody_moves_is_not_joined():
-    with pytest.raises(ValueError, match="may not be joined"):
-        join_move({}, {}, Doubling.REFUSE)
-
-
 @pytest.mark.parametrize(
     ("less", "error"),
     [

@@ -43,14 +43,16 @@ def open_stored(conf: cfg.ConfigOpts) -> Store:
 
 
 def drifts(store: Store) -> list[JsonObject]:
-    """Return the nodes with the drift that audits found; None: none was made."""
-    return [
-        {
-            **_node(tree, found),
-            "drift": found and [drift_document(one, tree.tree) for one in found.drift],
-        }
-        for tree, found in _found_nodes(store)
-    ]
+    """Return the nodes with the drift that audits found; None: there was no audit."""
+    return [drift_of(tree, found) for tree, found in _found_nodes(store)]
+
+
+def drift_of(tree: StoredTree, found: LastFound | None) -> JsonObject:
+    """Return what audits found of a node, None where it is unknown."""
+    return {
+        **_node(tree, found),
+        "drift": found and [drift_document(one, tree.tree) for one in found.drift],
+    }
 
 
 def summaries(store: Store) -> list[JsonObject]:

@@ -125,7 +125,8 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
                 else "no audit was good yet"
             )
             lines += wrap_line(escape_text(f"  {known}", "dim"), look)
-        lines += [Text(f"  {since}", "dim") for since in _since(node)]
+        if since := found_since(node):
+            lines.append(Text(f"  {since}", "dim"))
         if node["drift"] is None:
             way = command_line("agent --once --dry-run")
             lines += [Text(f"  unknown: only an audit finds it: {way}", "yellow")]
@@ -188,7 +189,8 @@ def _facts(node: Document, now: float) -> Iterator[str]:
         yield ", ".join(
             number_of(usage[f"{noun}s"], noun) for noun in ("instance", "claim", "migration")
         )
-    yield from _since(node)
+    if since := found_since(node):
+        yield since
     if node["audited_at"]:
         yield f"audited {_ago(node['audited_at'], now)}"
         if node["last_good_audit_at"] is None:
@@ -197,10 +199,10 @@ def _facts(node: Document, now: float) -> Iterator[str]:
             yield f"last well {_ago(node['last_good_audit_at'], now)}"
 
 
-def _since(node: Document) -> Iterator[str]:
-    """Yield since when audits find what the store has of the node."""
-    if found_at := node.get("found_at"):
-        yield f"as audits have found it since {_moment(found_at)}"
+def found_since(node: Document) -> str:
+    """Return since when audits find what the store has of the node; empty if a daemon tells it."""
+    found_at = node.get("found_at")
+    return f"as audits have found it since {_moment(found_at)}" if found_at else ""
 
 
 def _moment(at: float) -> str:

@@ -21,7 +21,7 @@ from agent.cli.output import answer
 from agent.errors import ConfigError, StoreError
 from agent.model.names import choose_nodes, name_first, number_of, printable
 from agent.model.node_records import ENDED
-from agent.model.report import NodeReport, Report
+from agent.model.report import LastFound, NodeReport, Report
 from agent.render.document import Document, error_rows
 from agent.render.json_report import node_document, tree_document
 from agent.version import agent_version
@@ -79,6 +79,7 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
     """Yield the nodes as the last run left them. What the hypervisor shows is unknown."""
     from agent.api.node_documents import NO_RECORDS, allocations_document
     from agent.cli import without_daemon
+    from agent.render.status import found_since
 
     stored = [one for one in without_daemon.recorded_trees(conf, store) if one[0].endpoint]
     trees, states = [tree for tree, _ in stored], {tree.uuid: state for tree, state in stored}
@@ -92,6 +93,7 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             if trees
             else "agent --once puts one there",
         )
+    found: dict[str, LastFound] = {one.root: one for one in store.last_found()}
     views = without_daemon.record_views(conf, store)
     moves = [move for move in _all(views.migrations, "migrations") if move["status"] not in ENDED]
     claims, devices = (
@@ -100,10 +102,14 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
     )
     for tree, shown in zip(chosen, tree_document(chosen)["nodes"], strict=True):
         state = states[tree.uuid]
+        node = without_daemon.drift_of(tree, found.get(tree.uuid))
         yield {
             **shown,
-            **UNKNOWN,
+            **node,
             **NO_RECORDS,
+            "drift": node["drift"] or (),
+            "operations": (),
+            "hint": found_since(node),
             "records": None if state is None else without_daemon.records_document(state),
             "allocations": allocations_document(tree.consumers),
             "claims": claims[tree.uuid],
@@ -112,18 +118,6 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
                 move for move in moves if tree.uuid in (move["source_node"], move["dest_node"])
             ],
         }
-
-
-UNKNOWN: Document = {
-    "driver": None,
-    "state": None,
-    "operations": (),
-    "drift": (),
-    "errors": (),
-    "audited_at": None,
-    "last_good_audit_at": None,
-}
-"""What only an audit knows."""
 
 
 def _all(page: Page, name: str) -> list[Document]:

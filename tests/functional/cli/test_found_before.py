@@ -42,6 +42,10 @@ def test_what_audits_found_is_told_until_one_finds_something_else(
         text = " ".join(shown.stdout.split())
         assert told in text
         assert "as audits have found it since 20" in text
+    page = tmp_path / "page.html"
+    assert agent.run("report", str(page)).code == 0
+    for told in ("unknown-domain", "in-sync", "as audits have found it since 20"):
+        assert told in page.read_text()
     # Another audit that finds the same changes nothing.
     assert agent.run("--once").code == 0
     assert drift(agent) == (kinds, since)

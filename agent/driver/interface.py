@@ -26,8 +26,8 @@ from stevedore import driver as stevedore_driver
 from stevedore import exception as stevedore_exception
 
 from agent.errors import DRIVER_FAULT, AgentError, ConfigError, DriverError
-from agent.model.facts import Cell, HostFacts, format_cpu_list, parse_cpu_list
-from agent.model.names import name_first, printable, printable_traceback
+from agent.model.facts import Cell, HostFacts, parse_cpu_list
+from agent.model.names import format_cpu_list, name_first, printable, printable_traceback
 from agent.model.provider_tree import ProviderTree
 
 LOG = logging.getLogger(__name__)

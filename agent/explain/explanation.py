@@ -15,10 +15,10 @@ from agent.explain.host_answer import CorrectionSets, HostAnswer, host_answer, t
 from agent.explain.reasons import Reason, Suggestion, meets, reason_of, without_guest
 from agent.explain.scheduler_query import SchedulerQuery, scheduler_query
 from agent.model.devices import DeviceRecord, DeviceRequest
-from agent.model.facts import Domain, format_cpu_list
+from agent.model.facts import Domain
 from agent.model.finding import Problem
 from agent.model.instance import Instance
-from agent.model.names import ConsumerUuid, ProviderUuid, name_first
+from agent.model.names import ConsumerUuid, ProviderUuid, format_cpu_list, name_first
 from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
 from agent.pci.device_request import (
     EXTRA_SPEC,

@@ -187,17 +187,6 @@ def parse_cpu_list(text: str) -> frozenset[int]:
     return cpus
 
 
-def format_cpu_list(cpus: frozenset[int] | set[int]) -> str:
-    """Return the shortest list of ranges: ``0-3,8``."""
-    spans: list[list[int]] = []
-    for cpu in sorted(cpus):
-        if spans and cpu == spans[-1][1] + 1:
-            spans[-1][1] = cpu
-        else:
-            spans.append([cpu, cpu])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
-
-
 DomainState = Literal["running", "paused", "stopped"]
 
 

@@ -194,3 +194,14 @@ def printable_traceback(error: BaseException) -> str:
     """
     lines = "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
     return "\n".join(f"    {printable(line)}" for line in lines)
+
+
+def format_cpu_list(cpus: frozenset[int] | set[int]) -> str:
+    """Return the shortest list of ranges: ``0-3,8``."""
+    spans: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if spans and cpu == spans[-1][1] + 1:
+            spans[-1][1] = cpu
+        else:
+            spans.append([cpu, cpu])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)

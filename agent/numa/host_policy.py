@@ -11,9 +11,9 @@ from typing import Self, TypeVar
 from oslo_config import cfg
 
 from agent.errors import AgentError, ConfigError, ConfigErrors, gathering
-from agent.model.facts import Topology, format_cpu_list, parse_cpu_list
+from agent.model.facts import Topology, parse_cpu_list
 from agent.model.instance import Guest, PlacedCell
-from agent.model.names import name_first, number_of, printable
+from agent.model.names import format_cpu_list, name_first, number_of, printable
 from agent.numa.host import (
     HostCell,
     NetworkAffinity,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.model.facts import format_cpu_list, parse_cpu_list
+from agent.model.facts import parse_cpu_list
 from agent.model.instance import (
     CpuPolicy,
     EmulatorPolicy,
@@ -17,7 +17,7 @@ from agent.model.instance import (
     PciPolicy,
     ThreadPolicy,
 )
-from agent.model.names import number_of
+from agent.model.names import format_cpu_list, number_of
 from agent.numa.flavor_and_image import (
     FlavorAndImage,
     GuestRequestError,

@@ -16,10 +16,9 @@ from agent.explain.explanation import (
 )
 from agent.explain.host_answer import HostAnswer
 from agent.explain.reasons import Reason, Suggestion
-from agent.model.facts import format_cpu_list
 from agent.model.finding import Problem
 from agent.model.instance import Instance
-from agent.model.names import number_of
+from agent.model.names import format_cpu_list, number_of
 from agent.placement.allocations.candidates import CandidateQuery
 from agent.render.document import command_line, error_lines, error_rows
 from agent.render.look import Look, Text, escape_text, table_lines, to_string, wrap_line

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.model.facts import format_cpu_list
+from agent.model.names import format_cpu_list
 from agent.render.document import Document, remedy_ways
 from agent.render.records import OUTCOMES
 

@@ -5,8 +5,7 @@ is free, as text, from documents of the local API.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from agent.model.facts import format_cpu_list
-from agent.model.names import number_of
+from agent.model.names import format_cpu_list, number_of
 from agent.render.document import Document, error_lines, problems_in, remedy_lines
 from agent.render.look import (
     Look,

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from agent.errors import ConfigError
 from agent.model.devices import DeviceRecord, PciDevice, UnitRecord
-from agent.model.facts import Domain, HostFacts, Topology, format_cpu_list
+from agent.model.facts import Domain, HostFacts, Topology
 from agent.model.finding import Drift
 from agent.model.instance import Amounts, PlacedCell
 from agent.model.inventory import capacity
-from agent.model.names import ConsumerUuid, ProviderUuid, name_first, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, format_cpu_list, name_first, printable
 from agent.model.node_records import Claim, ComputeNode, RecordChanges
 from agent.numa.host import HostCell
 from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus

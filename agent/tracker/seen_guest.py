@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
 
 from agent.model.devices import MdevShare, UnitRecord
-from agent.model.facts import Domain, DomainState, format_cpu_list
+from agent.model.facts import Domain, DomainState
 from agent.model.instance import Amounts, Flavor, Instance, PlacedCell, VmState
-from agent.model.names import ConsumerUuid, name_first, printable
+from agent.model.names import ConsumerUuid, format_cpu_list, name_first, printable
 from agent.model.node_records import Claim, RecordChanges
 from agent.numa.host import CellUsageError, HostCell, count_guests, is_displaced
 from agent.numa.host_policy import HostPolicy, not_offered, pinned_cpus

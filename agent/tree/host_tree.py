@@ -12,9 +12,9 @@ from dataclasses import replace
 import os_resource_classes as orc
 
 from agent.errors import ConfigError, ConfigErrors, NotReady
-from agent.model.facts import CpuFacts, HostFacts, Section, Topology, format_cpu_list
+from agent.model.facts import CpuFacts, HostFacts, Section, Topology
 from agent.model.inventory import Inventories, Record
-from agent.model.names import printable
+from agent.model.names import format_cpu_list, printable
 from agent.model.provider_tree import ProviderTree
 from agent.numa.fit import cells_named
 from agent.tree.node_trees import (

@@ -18,9 +18,8 @@ from agent.conf import default, devices
 from agent.conf.default import is_novas
 from agent.errors import ConfigError, ConfigErrors, gathering
 from agent.model.devices import PCI, EncryptionFacts, MdevParent, PciAddress, Technique, parent_name
-from agent.model.facts import format_cpu_list
 from agent.model.inventory import MAX_RATIO
-from agent.model.names import is_custom, is_token, name_first, printable
+from agent.model.names import format_cpu_list, is_custom, is_token, name_first, printable
 from agent.numa.host_policy import DEDICATED, PIN_SET, SHARED, HostPolicy
 from agent.pci.settings import PciSettings
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from agent.errors import ConfigError
 from agent.model.devices import PCI, Mdev, MdevParent, PciAddress, PciDevice, parent_name
-from agent.model.facts import Cell, PagePool, Topology, format_cpu_list, parse_cpu_list
-from agent.model.names import ConsumerUuid, normal_uuid, number_of
+from agent.model.facts import Cell, PagePool, Topology, parse_cpu_list
+from agent.model.names import ConsumerUuid, format_cpu_list, normal_uuid, number_of
 from agent.yaml_files import Document, Where, shown
 from drivers.fake.base import function_after
 

@@ -7,10 +7,10 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from agent.model.devices import AssignableUnit, EncryptionFacts, MdevParent, PciAddress
-from agent.model.facts import CpuFacts, Domain, Origin, Topology, format_cpu_list
+from agent.model.facts import CpuFacts, Domain, Origin, Topology
 from agent.model.instance import Flavor, GuestCell, PlacedCell
 from agent.model.inventory import Record, problems
-from agent.model.names import MAX_PROVIDER_NAME, ConsumerUuid, normal_uuid
+from agent.model.names import MAX_PROVIDER_NAME, ConsumerUuid, format_cpu_list, normal_uuid
 from agent.yaml_files import Where, shown
 from drivers.fake.base import (
     NODE,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.devices import PciAddress
-from agent.model.facts import Cell, HostFacts, PagePool, Topology, format_cpu_list, parse_cpu_list
+from agent.model.facts import Cell, HostFacts, PagePool, Topology, parse_cpu_list
 from agent.model.finding import Drift, Problem
 from agent.model.names import (
     child_name,
@@ -14,6 +14,7 @@ from agent.model.names import (
     child_uuid,
     choose_nodes,
     custom_token,
+    format_cpu_list,
     is_custom,
     is_token,
     is_unnamed,

@@ -27,8 +27,6 @@ LOG = logging.getLogger(__name__)
 
 WHAT = "capabilities"
 
-# More than Linux supports; a document with more is malicious.
-MOST_CELLS, MOST_CPUS = 4096, 65536
 # No Linux that runs guests has larger ordinary pages.
 LARGEST_ORDINARY_KIB = 64
 
@@ -92,8 +90,6 @@ def _cpus_with_socket(cells: Iterable[Element]) -> frozenset[int]:
 
 def _topology(elements: list[Element], online: frozenset[int]) -> PartialRead[Topology | None]:
     """Parse all cells; a cell that cannot be parsed becomes a fault."""
-    if len(elements) > MOST_CELLS:
-        return PartialRead(Topology(()), (f"{WHAT}: {len(elements)} cells",))
     faults: list[str] = []
     lists = NumberLists()
     cells = read_each(
@@ -117,8 +113,6 @@ def _cell(element: Element, what: str, online: frozenset[int], lists: NumberList
     :raises DriverError: a part of it is garbled.
     """
     listed = element.findall("cpus/cpu")
-    if len(listed) > MOST_CPUS:
-        raise fault(what, f"it has {len(listed)} CPUs")
     by_id = {natural(cpu.get("id"), f"{what}: a CPU"): cpu for cpu in listed}
     if len(by_id) < len(listed):
         raise fault(what, "a CPU is listed twice")

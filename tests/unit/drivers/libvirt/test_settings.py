@@ -301,9 +301,7 @@ def test_each_model_of_the_operator_is_expanded_whatever_is_in_its_name():
     assert models(found) == ["Skylake", "<&'\">"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "<capabilities>", "<capabilities/>", "<!DOCTYPE a><capabilities/>"]
-)
+@pytest.mark.parametrize("text", ["", "<capabilities>", "<capabilities/>"])
 def test_capabilities_that_make_no_sense_are_an_error(text):
     with pytest.raises(DriverError, match="capabilities"):
         capability_queries(text, asked_settings())

@@ -345,9 +345,9 @@ def on_two_hosts(guest: Domain, host: str, elsewhere: Collection[ProviderUuid]) 
 
 def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) -> Iterator[str]:
     for group, amount in wrong_groups(claims, has, compared):
-        present = {name: has[name] for name in group if name in has} or {group[0]: 0}
         due = by_class(group, amount, claims, compared)
-        right = str(amount) if due.keys() == present.keys() == {group[0]} else amounts_text(due)
+        present = {name: has[name] for name in group if name in has} or dict.fromkeys(due, 0)
+        right = str(amount) if due.keys() == present.keys() and len(due) == 1 else amounts_text(due)
         yield f"{amounts_text(present)} instead of {right}"
 
 

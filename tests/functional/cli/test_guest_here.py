@@ -196,6 +196,15 @@ def test_a_flavor_that_contradicts_itself_is_told_of_its_guest(
     assert (explained.code, message in explained.stderr) == (1, True), explained
 
 
+def test_a_pinned_guest_that_holds_no_cpus_lacks_dedicated_ones(here: Here) -> None:
+    here.becomes(host(guest(DEDICATED)))
+    assert here.run("--once").code == 0
+    assert here.run("guests", "import").code == 0
+    here.placement.other.claim({ROOT: {"MEMORY_MB": 4096}}, GUEST)
+    told = here.run("--once", "--reread").stdout
+    assert "PCPU 0 instead of 4" in " ".join(told.split()), told
+
+
 def test_the_figures_and_the_page_have_it_too(here: Here) -> None:
     one, change, _ = CASES["a trait that went"]
     here.becomes(host(one))

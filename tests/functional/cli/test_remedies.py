@@ -139,7 +139,7 @@ def test_the_page_shows_the_commands_that_text_shows_and_json_the_bare_ones(
             {"": {"VCPU": 2, **SIZE}, "NUMA1": {"PCPU": 2}},
             "PCPU 2, VCPU 2 instead of PCPU 3, VCPU 2",
         ),
-        ({"": {"DISK_GB": 1}}, "VCPU 0 instead of PCPU 3, VCPU 2"),
+        ({"": {"DISK_GB": 1}}, "PCPU 0, VCPU 0 instead of PCPU 3, VCPU 2"),
     ],
 )
 def test_a_wrong_allocation_is_corrected_by_the_commands_of_the_remedy(

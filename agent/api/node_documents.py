@@ -14,7 +14,7 @@ from agent.model.facts import CpuFacts
 from agent.model.instance import Instance, PlacedCell, TaskState
 from agent.model.mirror import Consumers
 from agent.model.names import printable
-from agent.model.node_records import ENDED, Claim, ComputeNode
+from agent.model.node_records import ENDED, Claim
 from agent.numa.host import HostCell
 from agent.pci.choice import free_devices
 from agent.tracker.domains import GuestImport, ObservedGuest
@@ -142,7 +142,23 @@ def node_records(state: NodeState) -> JsonObject:
         {cell: provider for provider, cell in state.host.cell_providers.items()},
     )
     return {
-        **_node_document(node),
+        "host": node.host,
+        "host_ip": node.host_ip,
+        "hypervisor_type": node.hypervisor_type,
+        "hypervisor_version": node.hypervisor_version,
+        "total": {
+            "vcpus": node.vcpus,
+            "memory_mb": node.memory_mb,
+            "disk_mb": node.disk_mb,
+        },
+        "ratios": {
+            "vcpus": node.cpu_allocation_ratio,
+            "memory_mb": node.ram_allocation_ratio,
+            "disk_mb": node.disk_allocation_ratio,
+        },
+        "failed_builds": node.failed_builds,
+        "dirty": node.dirty,
+        "version": node.version,
         "usage": asdict(state.usage),
         "reserved": asdict(state.host.reserved),
         "free": _free(state),
@@ -175,28 +191,6 @@ def stats(instances: Iterable[Instance], failed_builds: int) -> JsonObject:
         counts[f"num_proj_{instance.project_id}"] += 1
         counts["io_workload"] += instance.vm_state == "building" or instance.task_state in IO_TASKS
     return {"uptime": None, **counts, "failed_builds": failed_builds}
-
-
-def _node_document(node: ComputeNode) -> JsonObject:
-    return {
-        "host": node.host,
-        "host_ip": node.host_ip,
-        "hypervisor_type": node.hypervisor_type,
-        "hypervisor_version": node.hypervisor_version,
-        "total": {
-            "vcpus": node.vcpus,
-            "memory_mb": node.memory_mb,
-            "disk_mb": node.disk_mb,
-        },
-        "ratios": {
-            "vcpus": node.cpu_allocation_ratio,
-            "memory_mb": node.ram_allocation_ratio,
-            "disk_mb": node.disk_allocation_ratio,
-        },
-        "failed_builds": node.failed_builds,
-        "dirty": node.dirty,
-        "version": node.version,
-    }
 
 
 def _free(state: NodeState) -> JsonObject:

@@ -4,9 +4,8 @@ method and the suffix of its route, see :func:`agent.api.application.routes`.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
 import falcon
 from falcon import Request, Response
@@ -128,10 +127,14 @@ class NodeResource:
         self._turn = WaitLimit(1, "a page of the nodes", PAGE_PATIENCE)
 
     def on_get_list(self, request: Request, response: Response) -> None:
-        """Show a page of summaries."""
-        response.media = page(
-            "nodes", self._service.nodes(), request.context.query, lambda node: str(node["uuid"])
-        )
+        """Show a page of summaries, after ``marker``. They are ordered by uuid, so that no node is
+        left out when others disappear.
+        """
+        query = request.context.query
+        limit, marker = query.get("limit", LONGEST), query.get("marker", "")
+        rest = [node for node in self._service.nodes() if node["uuid"] > marker]
+        more = rest[limit - 1]["uuid"] if len(rest) > limit else None
+        response.media = {"nodes": rest[:limit], "next": more}
 
     def on_get(self, _request: Request, response: Response, uuid: str) -> None:
         """Show the node as its last audit left it, with its records and the monitors' values of
@@ -188,18 +191,3 @@ class NodeResource:
                 "count-build", lambda tracker: tracker.count_build(ProviderUuid(uuid), result)
             )
         }
-
-
-def page(
-    name: str,
-    items: Sequence[Mapping[str, Any]],
-    query: Mapping[str, Any],
-    key: Callable[[Mapping[str, Any]], str],
-) -> dict[str, Any]:
-    """Return the page of ``items`` after ``marker``, ``limit`` items at most. ``items`` are ordered
-    by their keys, so that no item is left out when others disappear.
-    """
-    limit, marker = query.get("limit", LONGEST), query.get("marker")
-    rest = [item for item in items if marker is None or key(item) > marker]
-    shown = rest[:limit]
-    return {name: shown, "next": key(shown[-1]) if len(rest) > limit else None}

@@ -250,7 +250,15 @@ def matches(device: DeviceRecord, request: DeviceRequest) -> bool:
         "product_id": device.product_id,
         "type": device.type,
     }
-    fitting = [spec for spec in request.specs if _is_kind(has, spec)]
+    fitting = [
+        spec
+        for spec in request.specs
+        if all(
+            has.get(name, "").lower() == value.lower()
+            for name, value in spec.items()
+            if name not in OF_PLACEMENT | {"live_migratable"}
+        )
+    ]
     is_named = any(spec.get("type") == device.type or "address" in spec for spec in fitting)
     if not fitting or (device.type in ("type-PF", "vdpa") and not is_named):
         return False
@@ -260,14 +268,6 @@ def matches(device: DeviceRecord, request: DeviceRequest) -> bool:
         return False
     migratable = {spec.get("live_migratable") for spec in request.specs}
     return len(migratable) > 1 or migratable in ({None}, {device.tags.get("live_migratable")})
-
-
-def _is_kind(has: Mapping[str, str], spec: Mapping[str, str]) -> bool:
-    return all(
-        has.get(name, "").lower() == value.lower()
-        for name, value in spec.items()
-        if name not in OF_PLACEMENT | {"live_migratable"}
-    )
 
 
 EXTRA_SPEC = "pci_passthrough:alias"

@@ -153,7 +153,10 @@ class Passes:
         if not self._begun:
             check_start(report)
         self._begun, self._nodes = True, report.nodes or self._nodes
-        if self._schedule_next(report) and _asked_placement(report):
+        asked_about_all = any(report.requests.values()) or all(
+            any(node.requests.values()) for node in report.nodes
+        )
+        if self._schedule_next(report) and asked_about_all:
             self._asked_at = begun
         self._problem_log.log_changes(report.errors, report.nodes)
         self._show(report, runtime, whole=True)
@@ -288,13 +291,6 @@ def _audit_options(fleet: Fleet, *, reread: bool = False, asked: bool = False) -
     observes = fleet.context.observes
     return AuditOptions(
         dry_run=observes, adopt=observes, start=not observes, reread=reread, asked=asked
-    )
-
-
-def _asked_placement(report: Report) -> bool:
-    """Return whether Placement was asked about every node of the report."""
-    return any(report.requests.values()) or all(
-        any(node.requests.values()) for node in report.nodes
     )
 
 

@@ -185,7 +185,16 @@ class RuntimeBuilder:
 
         :raises ConfigErrors, DriverError: ``conf`` cannot be used.
         """
-        _check_fixed_options(before.conf, conf)
+        changed = [
+            f"[{group}] {option}"
+            for group, option in FIXED_OPTIONS
+            if before.conf[group][option] != conf[group][option]
+        ]
+        if changed:
+            raise ConfigError(
+                f"{', '.join(changed)}: changed, and in use for as long as the agent runs",
+                "restart the agent to apply the change, or undo it",
+            )
         return self.build(conf)
 
     def replace(self, before: Runtime, runtime: Runtime, store: Store) -> Runtime:
@@ -220,20 +229,3 @@ class RuntimeBuilder:
             raise
         finally:
             WRITER.take_over()
-
-
-def _check_fixed_options(before: cfg.ConfigOpts, conf: cfg.ConfigOpts) -> None:
-    """Check that no option has changed that needs a restart.
-
-    :raises ConfigError: one has.
-    """
-    changed = [
-        f"[{group}] {option}"
-        for group, option in FIXED_OPTIONS
-        if before[group][option] != conf[group][option]
-    ]
-    if changed:
-        raise ConfigError(
-            f"{', '.join(changed)}: changed, and in use for as long as the agent runs",
-            "restart the agent to apply the change, or undo it",
-        )

@@ -106,7 +106,15 @@ class RunLock:
             try:
                 fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)
             except BlockingIOError as error:
-                raise _locked_error(self._folder, holder(self._folder)) from error
+                pid = holder(self._folder)
+                raise StoreLocked(
+                    f"[store] path {self._folder} is in use by another run of the agent, pid "
+                    f"{pid or 'unknown'}",
+                    f"ask it with agent status, or wait until it is done or stop it (kill {pid})"
+                    if pid
+                    else "ask it with agent status, or try again",
+                    pid=pid,
+                ) from error
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
         except BaseException as error:
@@ -179,13 +187,3 @@ def _no_lock(file: Path) -> StoreError:
         "belongs"
     )
     return StoreError(what, "remove it, and see who can write that folder", place=str(file))
-
-
-def _locked_error(folder: Path, pid: int | None) -> StoreLocked:
-    return StoreLocked(
-        f"[store] path {folder} is in use by another run of the agent, pid {pid or 'unknown'}",
-        f"ask it with agent status, or wait until it is done or stop it (kill {pid})"
-        if pid
-        else "ask it with agent status, or try again",
-        pid=pid,
-    )

@@ -208,15 +208,13 @@ class Store(AbstractContextManager["Store"]):
                 f"the store {self} is open to be read only",
                 "run without --dry-run and --offline to write",
             )
-        with translate_errors(self.location, "written"), self._turn():
+        turn = nullcontext() if self._queue is None else held(self._queue, f"the store {self}")
+        with translate_errors(self.location, "written"), turn:
             self._check_file()
             with self._writer.begin() as connection:
                 yield connection
             # Again, because the write may have gone to a file that was moved away meanwhile.
             self._check_file()
-
-    def _turn(self) -> AbstractContextManager[object]:
-        return nullcontext() if self._queue is None else held(self._queue, f"the store {self}")
 
     def check_writable(self) -> None:
         """Check that the store can be written, by a minimal write.

@@ -61,7 +61,7 @@ def _verdicts(results: Results) -> Iterator[Verdict]:
 # --- requests -------------------------------------------------------------------------------------
 
 
-def _hosts() -> Mapping[Case, tuple[str, Callable[[Row], int]]]:
+def budgets_of_host() -> Mapping[Case, tuple[str, Callable[[Row], int]]]:
     """Return for each case of a host with P providers its budget, in words and as a function."""
     return {
         "first": ("P + T + 5 + K", lambda row: _first(_tree(row))),
@@ -108,7 +108,7 @@ def _reshape(row: Row) -> int:
 
 def request_verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
     """Yield a verdict for each budget of requests, on the agent's rows."""
-    for nodes, budgets in ((False, _hosts()), (True, _many_nodes())):
+    for nodes, budgets in ((False, budgets_of_host()), (True, _many_nodes())):
         of_size = [row for row in rows if (row.nodes > 1) == nodes]
         for case, (words, limit) in budgets.items():
             found = [row for row in of_size if row.case == case]

@@ -22,7 +22,7 @@ from bench.commit import code_commit
 from bench.fleet_pages import fleet_page
 from bench.placement_site import BenchPlacement, Request, placement_on
 from bench.process_figures import host_file
-from bench.processes import Process
+from bench.processes import Process, ended
 from bench.results import Machine, machine, now, write_json
 from tests.support.child import CHECKOUT
 from tests.support.ini import Config, write_config
@@ -142,13 +142,12 @@ def _prepare(placement: BenchPlacement, folder: Path, hosts: Sequence[str]) -> N
 
 @contextmanager
 def _processes(placement: BenchPlacement, folders: Sequence[Path]) -> Iterator[Sequence[Process]]:
+    command = (sys.executable, "-m", "bench.fleet_process")
     with ExitStack() as stack:
-        made = []
-        for folder in folders:
-            command = [sys.executable, "-m", "bench.fleet_process", str(folder)]
-            made.append(Process(command, placement))
-            stack.callback(made[-1].end)
-        yield made
+        yield [
+            stack.enter_context(ended(Process((*command, str(folder)), placement)))
+            for folder in folders
+        ]
 
 
 def _resident_alone(placement: BenchPlacement, folder: Path) -> float:
@@ -175,16 +174,19 @@ def _measure(
     with _processes(placement, folders) as processes:
         fleet = RunningFleet(placement, processes)
         fleet.ask({"do": "start"})
-        phases = [fleet.storm("all start at once, Placement is empty")]
+        phases = [fleet.phase("all start at once, Placement is empty", "storm")]
         # The pass after a change reads what it changed.
-        fleet.storm("settled")
+        fleet.phase("settled", "storm")
         fleet.ask({"do": "stop"})
         fleet.ask({"do": "start"})
-        phases.append(fleet.storm("all start again at once, nothing changed"))
+        phases.append(fleet.phase("all start again at once, nothing changed", "storm"))
         fleet.ask({"do": "stop"})
         fleet.ask({"do": "start"})
-        phases.append(fleet.daemon_start(options.interval))
-        phases.append(fleet.steady(options.interval))
+        every = options.interval
+        name = f"all daemons start again at once, every {every} s, nothing changed"
+        phases.append(fleet.phase(name, "daemon_start", interval=every))
+        name = f"steady, every {every} s"
+        phases.append(fleet.phase(name, "period", interval=every, seconds=PERIODS * every))
         resident = sum(fleet.resident) / len(processes)
     return phases, resident
 
@@ -206,27 +208,10 @@ class RunningFleet:
                 raise SystemExit("; ".join(figures.errors))
         return [said for _, said in answers]
 
-    def storm(self, name: str) -> Phase:
-        """Have all agents make a pass at one moment."""
+    def phase(self, name: str, do: str, **more: Any) -> Phase:
+        """Have all agents do this from one moment on; see ``bench.fleet_process.Agent``."""
         _tell(name)
-        return self._phase(name, {"do": "storm", "begin": time.time() + HEAD_START})
-
-    def daemon_start(self, interval: int) -> Phase:
-        """Have all agents make their first two passes as daemons that start at one moment."""
-        name = f"all daemons start again at once, every {interval} s, nothing changed"
-        _tell(name)
-        asked = {"do": "daemon_start", "begin": time.time() + HEAD_START, "interval": interval}
-        return self._phase(name, asked)
-
-    def steady(self, interval: int) -> Phase:
-        """Have all agents make their passes as the daemon schedules them."""
-        name = f"steady, every {interval} s"
-        _tell(name)
-        asked = {"do": "period", "begin": time.time() + HEAD_START, "interval": interval}
-        return self._phase(name, {**asked, "seconds": PERIODS * interval})
-
-    def _phase(self, name: str, message: Mapping[str, Any]) -> Phase:
-        said = self.ask(message)
+        said = self.ask({"do": do, "begin": time.time() + HEAD_START, **more})
         passes = [made for answer in said for made in answer["passes"]]
         return summarize(name, passes, self._placement.answered())
 

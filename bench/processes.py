@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from bench.agent_driver import DRIVER, install
 from bench.line_count import VARIABLE
@@ -19,7 +19,8 @@ from bench.tree_driver import Tree
 from tests.support.child import CHECKOUT
 from tests.support.ini import Config, write_config
 
-Peer = Literal["nova", "agent"]
+Peer = Literal["nova", "agent", "engine"]
+"""nova's tracker, this agent, or nova's tracker with the agent's engine."""
 SETTLED = 2
 """Passes after which the agent has read again what was changed."""
 END = 60
@@ -46,23 +47,13 @@ class Pass:
     errors: Sequence[str] = ()
 
 
-class CountingPlacement(Protocol):
-    """A Placement that counts what it answers."""
-
-    def clear(self) -> None:
-        """Begin to count anew."""
-
-    def counted(self) -> tuple[int, float]:
-        """Return the requests, and the seconds of the processor that they took."""
-
-
 class Process:
     """A running process that takes one message a line."""
 
     def __init__(
         self,
         command: Sequence[str],
-        placement: CountingPlacement,
+        placement: BenchPlacement,
         path: Path | None = None,
         *,
         count_lines: bool = False,
@@ -151,8 +142,8 @@ class Subject:
 
     def _process(self) -> Process:
         self.folder.mkdir(parents=True, exist_ok=True)
-        if self.peer == "nova":
-            arguments = ["nova", self.placement.url, str(self.folder)]
+        if self.peer != "agent":
+            arguments = [self.peer, self.placement.url, str(self.folder)]
             return Process(
                 [
                     self.nova_python,
@@ -193,10 +184,10 @@ class Running:
         return self._process.ask({"tree": asdict(tree), "consumers": list(consumers)})[0]
 
     def settle(self, tree: Tree, consumers: Sequence[str]) -> None:
-        """Have the agent make the passes that read again what was changed. nova makes none: it
-        trusts what it wrote.
+        """Have the agent or its engine make the passes that read again what was changed. nova makes
+        none: it trusts what it wrote.
         """
-        for _ in range(SETTLED if self._peer == "agent" else 0):
+        for _ in range(SETTLED if self._peer != "nova" else 0):
             self.cycle(tree, consumers)
 
     def keep(self, guests: Sequence[str]) -> None:

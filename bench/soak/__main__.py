@@ -6,6 +6,7 @@ README.md in ``bench``.
 
 import argparse
 import json
+import os
 import platform
 import random
 import re
@@ -172,7 +173,7 @@ class Soak:
             "machine": {
                 "python": platform.python_version(),
                 "kernel": platform.release(),
-                "cores": _cores(),
+                "cores": os.cpu_count(),
             },
             "commit": code_commit(),
             "clock": "set ahead and back"
@@ -191,10 +192,6 @@ class Soak:
             "failures": self.failures,
             "samples": [asdict(one) for one in self.samples],
         }
-
-
-def _cores() -> int:
-    return len(Path("/proc/cpuinfo").read_text().split("processor\t:")) - 1
 
 
 def main() -> int:

@@ -6,15 +6,15 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
 
+from bench.figures import status
+
 WARM_UP = 0.2
 """The part of a run that does not count: caches fill, and each thread and module is used for the first time."""
 LEAST = 10
 """Samples of each half, without which a run is too short for a verdict."""
 GROWTH = {"rss_mib": 2.0, "descriptors": 0.0, "threads": 0.0}
-"""By how much the median of the last third may be above that of the first third after the warm-up."""
-STEADY = {"rss_mib": 2.0, "descriptors": 0.0, "threads": 0.0}
-"""By how much a figure may grow in an hour, by the slope of the second half of the run. What has come to rest after a warm-up that took longer does
-not; what grows slowly for ever does.
+"""By how much the median of the last third may be above that of the first third after the warm-up; and by how much a figure may grow in an hour, by
+the slope of the second half of the run. What has come to rest after a warm-up that took longer does not; what grows slowly for ever does.
 """
 LONG = 1800.0
 """Seconds of a run whose second half is after the warm-up of everything."""
@@ -37,20 +37,18 @@ class Sample:
 def take_sample(pid: int, store: Path, second: float, *, calm: bool) -> Sample:
     """Read what the process uses now."""
     process = Path(f"/proc/{pid}")
-    status = dict(
-        line.split(":", 1) for line in (process / "status").read_text().splitlines() if ":" in line
-    )
+    now = status(process / "status")
     # The name of the program stands in brackets and may contain anything.
     times = (process / "stat").read_text().rpartition(")")[2].split()[11:13]
     return Sample(
         round(second, 1),
-        round(int(status["VmRSS"].split()[0]) / 1024, 2),
+        round(now["VmRSS"] / 1024, 2),
         len(list((process / "fd").iterdir())),
-        int(status["Threads"]),
+        now["Threads"],
         round(sum(file.stat().st_size for file in store.glob("database/store.sqlite*")) / 2**20, 2),
         round(sum(map(int, times)) / 100, 2),
         calm,
-        round(int(status["RssAnon"].split()[0]) / 1024, 2),
+        round(now["RssAnon"] / 1024, 2),
     )
 
 
@@ -73,7 +71,7 @@ class Trend:
     @property
     def flat(self) -> bool:
         """Whether the figure did not grow."""
-        return self.last - self.first <= self.allowed and (self.late or 0.0) <= STEADY[self.name]
+        return self.last - self.first <= self.allowed and (self.late or 0.0) <= self.allowed
 
     def document(self) -> dict[str, object]:
         """The figures, for JSON."""

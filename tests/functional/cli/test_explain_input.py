@@ -447,14 +447,15 @@ def test_a_query_with_too_many_combinations_ends_with_an_error(
             "DEFAULT": {"compute_driver": "fake.file", "host": "node-a"},
             "fake": {"host_file": file},
             "compute": {"cpu_dedicated_set": "0-159", "tree_layout": "nested"},
-            "placement": {"backend": "embedded", "read_timeout": 3},
+            "placement": {"backend": "embedded"},
         },
     )
     assert agent.run("--once").code == 0
     # 2 to the power of 53 combinations, none of which fits: 159 of 160 CPUs, in threes of which a
     # cell of 80 takes 26. Placement excludes at once only what is more than all cells have.
     words = [f"resources{number}=PCPU:3" for number in range(53)]
-    result = agent.run("explain", *words, "group_policy=none", *where, "--format", "json")
+    words += ["group_policy=none", *where, "--placement-read_timeout", "1"]
+    result = agent.run("explain", *words, "--format", "json")
     assert result.code == 1, result
     document = result.json
     found = document["errors"] or document["nodes"][0]["errors"]

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.inside_nova import CASES, Site, budget, measure
+from bench.budgets import budgets_of_host
+from bench.matrix import Size, measure_turns
+from bench.placement_site import placement_on
+from bench.tree_driver import Tree
 from tests.nova.run import FAST
 from tests.support import backends
 from tests.support.child import CHECKOUT
@@ -143,23 +146,28 @@ def test_the_command_starts_nova_compute_with_the_engine(
     assert (tmp_path / "compute-node-agent" / "compute-1" / "database/store.sqlite").exists()
 
 
+CASES = ("first", "restart", "steady", "inventory", "reshape")
 # P, C: the requests of each of CASES, by nova's own report and by the engine's.
 REQUESTS = {
-    (1, 5): ((7, 7, 19, 11, 19), (5, 1, 2, 2, 11)),
-    (9, 5): ((31, 15, 59, 43, 59), (14, 1, 2, 2, 19)),
+    (1, 5): ((7, 11, 7, 8, 19), (5, 2, 1, 2, 11)),
+    (9, 5): ((31, 43, 15, 16, 59), (14, 2, 1, 2, 19)),
 }
 
 
 @pytest.mark.parametrize(("providers", "consumers"), REQUESTS)
 def test_the_engine_sends_no_more_requests_than_the_agent_and_one(
-    nova: str, providers: int, consumers: int, http_placement: HttpPlacement, tmp_path: Path
+    nova: str, providers: int, consumers: int, tmp_path: Path
 ) -> None:
-    for mode, expected in zip(("nova", "engine"), REQUESTS[providers, consumers], strict=True):
-        site = Site(http_placement, nova, mode, tmp_path)
-        found = measure(site, providers, consumers)
-        assert tuple(found[case].requests for case in CASES) == expected, mode
+    size = Size(Tree(providers), consumers, peers=("nova", "engine"))
+    with placement_on("sqlite", tmp_path / "placement") as placement:
+        rows = list(measure_turns("sqlite", placement, size, nova, tmp_path, rounds=1))
+    found = {(row.peer, row.case): row for row in rows}
+    for peer, expected in zip(size.peers, REQUESTS[providers, consumers], strict=True):
+        assert tuple(found[peer, case].figures.requests for case in CASES) == expected, peer
     for case in CASES:
-        assert found[case].requests <= budget(case, providers, consumers) + 1, case
+        _, budget = budgets_of_host()[case]
+        row = found["engine", case]
+        assert row.figures.requests <= budget(row) + 1, case
 
 
 GIVES_BACK = """

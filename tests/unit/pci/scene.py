@@ -4,7 +4,6 @@ virtual functions.
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from agent.errors import ConfigError
@@ -65,13 +64,6 @@ def host() -> dict[str, PciDevice]:
 def present(**more: PciDevice) -> PresentDevices:
     """The host, with other or more devices."""
     return PresentDevices.of({**host(), **more}.values())
-
-
-def with_serial_numbers() -> PresentDevices:
-    return PresentDevices.of(
-        replace(one, serial_number="MT1") if one.is_physical_function else one
-        for one in host().values()
-    )
 
 
 def parsed(*values: Any, report: bool = True) -> tuple[tuple[DeviceSpec, ...], list[ConfigError]]:

@@ -236,7 +236,7 @@ def _of_other_services(
             "info",
             f"consumer {uuid} of type {printable(str(found[uuid].consumer_type))} is of another "
             "service, and stays: it is no guest",
-            f"none if that service has it; else: agent allocation remove-tree {uuid} {node}",
+            f"leave it if that service has it; else: agent allocation remove-tree {uuid} {node}",
             consumer=uuid,
         )
         for uuid in (removal.consumer for removal in removals if removal.unknown)

@@ -157,7 +157,7 @@ def _lost_of_others(inputs: MergeInputs) -> Iterator[Drift]:
                 "info",
                 f"{printable(inputs.present.provider(uuid).name)} is deleted with what somebody "
                 f"else gave it: {name_first(others)}",
-                "none if the node is deleted; nothing writes it again",
+                "leave it if the node is deleted; nothing writes it again",
                 uuid,
             )
 
@@ -200,7 +200,7 @@ def _used_of_others(seen: Observation) -> Iterator[Drift]:
             "info",
             f"{printable(provider.name)}: {name} was put there by somebody else, and stays; "
             f"{name_first([*amounts])} holds of it",
-            f"none if it is meant so; else: {' && '.join(removals)} && openstack "
+            f"leave it if it is meant so; else: {' && '.join(removals)} && openstack "
             "--os-placement-api-version 1.28 resource provider inventory delete "
             f"{root} --resource-class {name}",
             root,

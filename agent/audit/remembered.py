@@ -307,7 +307,7 @@ def _judged(
             "contradictory-flavor",
             "info",
             f"{called}: {NO_HOST}: {error.message}",
-            f"none while it may stay as it is; else resize it to a flavor that is right "
+            f"leave it if it may stay as it is; else resize it to a flavor that is right "
             f"({error.remedy}); the same once more: agent explain --guest {uuid}",
             node,
             uuid,
@@ -318,7 +318,7 @@ def _judged(
         "misplaced-guest",
         "info",
         f"{called}: this host would not grant it any more: {name_first(reasons, MANY, '; ')}",
-        f"none if it may stay so; to move it: {nova_commands.migrate(uuid)}; all of it: agent "
+        f"leave it if it may stay; to move it: {nova_commands.migrate(uuid)}; all of it: agent "
         f"explain --guest {uuid}",
         node,
         uuid,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.model.names import format_cpu_list, number_of
-from agent.render.document import Document, error_lines, problems_in, remedy_lines
+from agent.render.document import Document, command_line, error_lines, problems_in, remedy_lines
 from agent.render.look import (
     Look,
     Text,
@@ -275,6 +275,9 @@ def _offered(rows: Sequence[Document], look: Look) -> Iterator[Text]:
         # The column is shown all the same.
         dash = f"{NONE_ON_RECORD}: " if legend.startswith(NO_FIGURES) else ""
         yield from wrap_line(Text(f"  {dash}{legend}", "dim"), look)
+        if dash:
+            way = command_line("agent guests import")
+            yield Text(f"  guests that run already get a record by: {way}", "dim")
 
 
 def _head(node: Document) -> Text:

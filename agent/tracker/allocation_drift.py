@@ -195,7 +195,7 @@ class Remedies:
 
 
 NO_COMMANDS = Remedies()
-WHILE_IT_MOVES = "none while the move goes on; once it has ended, the next audit compares again"
+WHILE_IT_MOVES = "wait while the move goes on; once it has ended, the next audit compares again"
 
 
 def allocation_drift(

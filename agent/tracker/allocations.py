@@ -250,7 +250,7 @@ class _Judgement:
         # nova-manage lists consumers of one provider.
         provider = self.node if self.node in held else min(held)
         remedy = (
-            "none while the guest is being built or moves; if it is a migration whose server does "
+            "wait while the guest is being built or moves; if it is a migration whose server does "
             f"not move: {nova_commands.if_died(consumer, self.records.host, removal)}; if nova "
             f"does not know it: {nova_commands.if_orphaned(consumer, provider, removal)}; or "
             f"without nova, see its project: agent allocation show {consumer}; if that has no "

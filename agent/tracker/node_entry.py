@@ -317,7 +317,7 @@ class SharedLease:
                 raise StandingBy(
                     f"standing by: host {printable(lease.host)} manages {printable(name)}",
                     (
-                        "none needed: they are taken over when that agent stops, or is not heard "
+                        "wait: they are taken over when that agent stops, or is not heard "
                         f"of for {self._seconds:g} s"
                     ),
                     holder=lease.host,

@@ -79,7 +79,7 @@ class NovaExplanations:
         if server.moving:
             show = nova_commands.show(uuid)
             return replace(
-                explained, severity="info", remedy=f"none while nova works on it; else: {show}"
+                explained, severity="info", remedy=f"wait while nova works on it; else: {show}"
             )
         if drift.kind == "orphaned-allocation":
             return replace(explained, remedy=self._of_stranger(uuid, server))
@@ -129,7 +129,7 @@ class NovaExplanations:
         way = f"from {migration.source} to {migration.target or 'a host not yet known'}"
         what = f"nova has it as a migration of server {server} {way}, status {migration.status}"
         if not self._is_leftover(migration):
-            remedy = f"none while the move goes on; else: {nova_commands.show(server)}"
+            remedy = f"wait while the move goes on; else: {nova_commands.show(server)}"
             detail = f"{drift.detail}; {what}"
             return replace(drift, severity="info", detail=detail, remedy=remedy)
         if not migration.over:

@@ -178,7 +178,7 @@ class ObservedShare:
                 f"may be moving: its allocation is on another node, and consumer {migration} holds "
                 f"as much here, which may be its migration, or left over{self._twins(migration)}"
             )
-            remedy = f"none while the move goes on; else: {nova_commands.show(guest.uuid)}"
+            remedy = f"wait while the move goes on; else: {nova_commands.show(guest.uuid)}"
         elif self.is_elsewhere(guest.uuid):
             what = "is here, and its allocation is on another node only"
             left = nova_commands.if_elsewhere(guest.uuid, self.host, self.removal(guest.uuid))

@@ -156,7 +156,7 @@ def test_what_nova_is_at_work_on_is_told_for_information(watched: Watched, nova:
     assert "status VERIFY_RESIZE" in found[resized]["detail"]
     what = f"nova has it as a migration of server {moved} from node-a to node-b, status finished"
     assert what in found[migration]["detail"]
-    assert found[migration]["remedy"].startswith("none while the move goes on")
+    assert found[migration]["remedy"].startswith("wait while the move goes on")
     assert {request.partition(" ")[0] for request in nova.requests} == {"GET"}
 
 

@@ -429,7 +429,7 @@ def test_a_leftover_of_a_guest_whose_node_has_another_store_says_so() -> None:
                 GUEST,
                 "info",
                 f"no record knows consumer {GUEST}, which {HOLDS}",
-                "none while the guest is being built or moves; if it is a migration whose server "
+                "wait while the guest is being built or moves; if it is a migration whose server "
                 f"does not move: {if_died(GUEST, HOST, REMOVAL)}; if nova does not know it: "
                 f"{if_orphaned(GUEST, NODE, REMOVAL)}; or without nova, see its project: agent "
                 f"allocation show {GUEST}; if that has no such guest: {REMOVAL}",

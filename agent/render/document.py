@@ -11,7 +11,7 @@ from typing import Any
 
 from agent.errors import AgentError, ConfigErrors
 from agent.model.finding import Drift, Problem
-from agent.model.names import printable
+from agent.model.names import number_of, printable
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 
 Document = Mapping[str, Any]
@@ -133,7 +133,7 @@ def _without_guest(drift: Drift) -> tuple[Drift, str]:
 
 
 def _together(common: Drift, guests: Sequence[str], look: Look) -> list[Text]:
-    detail = f"{len(guests)} times: {common.detail}"
+    detail = f"{number_of(len(guests), 'time')}: {common.detail}"
     lines = drift_lines(replace(common, detail=detail, remedy=""), look)
     for guest in guests[:NAMED_AT_MOST]:
         lines += wrap_line(escape_text(f"    {guest}"), look)

@@ -144,7 +144,9 @@ def test_a_class_of_somebody_else_that_is_used_is_told_and_its_commands_end_it(
     drift = next(one for one in host.once()["drift"] if one["kind"] == "foreign-provider")
     assert "CUSTOM_LICENCE was put there by somebody else" in drift["detail"]
     assert user in drift["detail"]
-    given, removed = drift["remedy"].removeprefix("none if it is meant so; else: ").split(" && ")
+    given, removed = (
+        drift["remedy"].removeprefix("leave it if it is meant so; else: ").split(" && ")
+    )
     assert host.agent.run(*given.removeprefix("agent ").split()).code == 0
     assert removed == (
         "openstack --os-placement-api-version 1.28 resource provider inventory delete "

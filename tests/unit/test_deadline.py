@@ -300,15 +300,6 @@ def test_a_status_cannot_smuggle_in_an_assignment(manager, notifier):
     assert received(manager) == ["STATUS=node\\nREADY=1"]
 
 
-def test_an_abstract_socket_is_reached():
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-        name = f"compute-node-agent-test-{os.getpid()}"
-        channel.bind(f"\0{name}")
-        channel.settimeout(2)
-        Notifier({"NOTIFY_SOCKET": f"@{name}"}).ready()
-        assert received(channel) == ["READY=1"]
-
-
 def test_the_watchdog_gets_as_much_as_it_needs(manager, notifier, monkeypatch):
     hundredths = iter(range(1000, 1032, 2))
     clock = SimpleNamespace(monotonic=lambda: next(hundredths) / 100)

@@ -313,7 +313,7 @@ def put_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AllocationError: the record is invalid, or somebody else changed the consumer.
     """
     consumer = consumer_uuid(options.arguments["consumer"])
-    record = _record(consumer, Path(options.arguments["file"]))
+    record, names = _record(consumer, Path(options.arguments["file"]))
     with placement_work(conf, options, "allocation-put", writes=True) as work:
         put(work.client, record)
         result = {
@@ -324,14 +324,14 @@ def put_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
         }
         lines = [
             f"consumer {consumer} {'would hold' if options.dry_run else 'holds'}",
-            *holdings_lines(record.resources, {}),
+            *holdings_lines(record.resources, names),
         ]
         return finish(work, options, "allocation-put", result, lines)
 
 
-def _record(consumer: ConsumerUuid, file: Path) -> Allocation:
+def _record(consumer: ConsumerUuid, file: Path) -> tuple[Allocation, Mapping[ProviderUuid, str]]:
     """Return the record in ``file``: the document of ``agent allocation show --format json`` or its
-    ``result`` alone.
+    ``result`` alone; and the names of providers that it has.
 
     :raises BadRequest: the file cannot be read, or is no such document.
     """
@@ -363,13 +363,15 @@ def _record(consumer: ConsumerUuid, file: Path) -> Allocation:
             f"{printable(str(file))}: consumer_generation {quoted(generation)} is no whole number",
             "null, if the consumer holds nothing yet",
         )
-    return Allocation(
+    record = Allocation(
         consumer,
         document["allocations"],
         document["project_id"],
         document["user_id"],
         generation,
     )
+    names = document.get("providers")
+    return record, names if isinstance(names, dict) else {}
 
 
 RUN: Commands = {

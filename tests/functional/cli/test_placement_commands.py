@@ -328,6 +328,8 @@ def test_a_record_is_put_as_it_was_shown_unless_somebody_changed_it(
     dry = done(agent, "allocation", "put", C, str(file), "--dry-run")
     assert [one["method"] for one in dry["writes"]] == ["PUT"]
     assert holdings(cloud) == {C: HELD}
+    text = agent.run("allocation", "put", C, str(file), "--dry-run").stdout
+    assert f"  {edited['providers'][R]} ({R}): MEMORY_MB 512, VCPU 5" in text
     done(agent, "allocation", "put", C, str(file))
     assert holdings(cloud)[C][R] == {"VCPU": 5, "MEMORY_MB": 512}
     # It is there already.

@@ -29,8 +29,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def kept(folder: Path) -> dict[str, object]:
-    """The same, but what a store says of the node itself: who manages it and what it has is written
-    whatever comes of the audit.
+    """The same, but what a store says of the node itself: who manages it, what it has and what audits
+    found is written whatever comes of the audit.
     """
     return {
         name: _told(folder / name) if Path(name).name == STORE else content
@@ -46,7 +46,7 @@ def _told(file: Path) -> object:
         return [
             line
             for line in connection.iterdump()
-            if not re.match(r'INSERT INTO "(lease|compute_node)"', line)
+            if not re.match(r'INSERT INTO "(lease|compute_node|last_audit)"', line)
         ]
     return file.read_bytes()
 

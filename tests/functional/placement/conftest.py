@@ -7,11 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent import AgentUnderTest, ScriptedDriver, Shape, shaped, total
+from agent.model.names import child_uuid
+from tests.support.agent import ROOT, AgentUnderTest, ScriptedDriver, Shape, shaped, total
+from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import Scene
 
 Host = Callable[..., AgentUnderTest]
+N0, N1, PF0 = (child_uuid(ROOT, role) for role in ("N0", "N1", "PF0"))
+NAMES = {ROOT: "R", N0: "N0", N1: "N1", PF0: "PF0"}
+READ_R = ["GET inv R -> 200", "GET ag R -> 200", "GET tr R -> 200"]
+
+
+def seen(placement: PlacementServer) -> list[str]:
+    """The requests so far, a line each, with these providers by their roles."""
+    return traffic(placement.requests, NAMES)
 
 
 @pytest.fixture

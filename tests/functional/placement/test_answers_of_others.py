@@ -6,20 +6,15 @@ import logging
 
 import pytest
 
-from agent.model.names import child_uuid
 from agent.service.log_writer import ProblemLog
-from tests.functional.placement.conftest import Host
+from tests.functional.placement.conftest import N0, READ_R, Host, seen
 from tests.support import faults
-from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total
-from tests.support.exchange import traffic
+from tests.support.agent import NAME, AgentUnderTest, shaped, total
 from tests.support.placement import PlacementServer
 from tests.support.settled import node, settled
 
 ROOT_INVENTORY = {"VCPU": total(16)}
 MORE = {"VCPU": total(18)}
-N0 = child_uuid(ROOT, "N0")
-NAMES = {ROOT: "R", N0: "N0"}
-READ_R = ["GET inv R -> 200", "GET ag R -> 200", "GET tr R -> 200"]
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -31,10 +26,6 @@ def with_child(host: Host, placement: PlacementServer) -> AgentUnderTest:
     agent.cycle(start=True)
     placement.clear()
     return agent
-
-
-def seen(placement: PlacementServer) -> list[str]:
-    return traffic(placement.requests, NAMES)
 
 
 @pytest.mark.parametrize("status", [404, 400, 403, 409])

@@ -10,10 +10,9 @@ import pytest
 
 from agent.audit.context import AuditOptions
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.names import child_uuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness
-from tests.functional.placement.conftest import Host
+from tests.functional.placement.conftest import N0, N1, PF0, READ_R, Host, seen
 from tests.support import faults
 from tests.support.agent import (
     NAME,
@@ -24,7 +23,6 @@ from tests.support.agent import (
     shaped,
     total,
 )
-from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import Want, clean, node, settled
 from tests.support.tracking import domain, guest
@@ -33,17 +31,10 @@ HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 MORE = {**HAS, "VCPU": total(18)}
 VF = {"SRIOV_NET_VF": total(8)}
 CELL = {"MEMORY_MB": total(1024)}
-N0, N1, PF0 = (child_uuid(ROOT, name) for name in ("N0", "N1", "PF0"))
-NAMES = {ROOT: "R", N0: "N0", N1: "N1", PF0: "PF0"}
 STRUCTURE = "GET in_tree=R -> 200"
-READ_R = ["GET inv R -> 200", "GET ag R -> 200", "GET tr R -> 200"]
 WENT_BACK = "placement state went back or was changed outside"
 
 pytestmark = pytest.mark.usefixtures("short_waits")
-
-
-def seen(placement: PlacementServer) -> list[str]:
-    return traffic(placement.requests, NAMES)
 
 
 def warnings(log: pytest.LogCaptureFixture) -> list[str]:

@@ -7,18 +7,15 @@ import logging
 import pytest
 
 from agent.model.finding import CHANGED, DONE
-from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import exit_code
-from tests.functional.placement.conftest import Host
+from tests.functional.placement.conftest import N0, PF0, Host, seen
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
-from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import Want, node, settled
 
 ROOT_INVENTORY = {"VCPU": total(16)}
-N0, PF0 = child_uuid(ROOT, "N0"), child_uuid(ROOT, "PF0")
 NAMES = {ROOT: "R", N0: "N0", PF0: "PF0"}
 VF = {"SRIOV_NET_VF": total(4)}
 CHILDREN = {"N0": (NAME, {}), "PF0": ("N0", VF)}
@@ -40,10 +37,6 @@ def nested(host: Host, placement: PlacementServer) -> AgentUnderTest:
     agent.cycle(start=True)
     placement.clear()
     return agent
-
-
-def seen(placement: PlacementServer) -> list[str]:
-    return traffic(placement.requests, NAMES)
 
 
 def read(*names: str) -> list[str]:

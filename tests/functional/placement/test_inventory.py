@@ -7,25 +7,18 @@ import time
 
 import pytest
 
-from agent.model.names import ProviderUuid, child_uuid
-from tests.functional.placement.conftest import Host
+from agent.model.names import ProviderUuid
+from tests.functional.placement.conftest import PF0, READ_R, Host, seen
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, shaped, total
-from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import Want, node, settled
 
-PF0 = child_uuid(ROOT, "PF0")
 MEMORY = {"MEMORY_MB": total(16384)}
 GIVEN = {"VCPU": total(16), **MEMORY}
 ASK = "GET in_tree=R -> 200"
-READ_R = ["GET inv R -> 200", "GET ag R -> 200", "GET tr R -> 200"]
 READ_PF0 = ["GET inv PF0 -> 200", "GET ag PF0 -> 200", "GET tr PF0 -> 200"]
 PUT_INVENTORY = {"method": "PUT", "path": "/inventories$"}
-
-
-def seen(placement: PlacementServer) -> list[str]:
-    return traffic(placement.requests, {ROOT: "R", PF0: "PF0"})
 
 
 def claim_on_root(placement: PlacementServer) -> faults.Action:

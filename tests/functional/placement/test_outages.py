@@ -18,10 +18,9 @@ from agent.placement.client import PlacementClient
 from agent.placement.transport import OutageLog
 from agent.service.log_writer import ProblemLog
 from agent.store.records import Records
-from tests.functional.placement.conftest import Host
+from tests.functional.placement.conftest import Host, seen
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, new_uuid, shaped, total
-from tests.support.exchange import traffic
 from tests.support.faults import Action
 from tests.support.placement import PlacementServer
 from tests.support.settled import clean, node, settled
@@ -47,10 +46,6 @@ def told(log: pytest.LogCaptureFixture, least: int = logging.INFO) -> list[tuple
         for one in log.records
         if one.levelno >= least and one.name.startswith("agent.")
     ]
-
-
-def seen(placement: PlacementServer) -> list[str]:
-    return traffic(placement.requests, {ROOT: "R"})
 
 
 def client_of(agent: AgentUnderTest) -> PlacementClient:

@@ -2,13 +2,11 @@
 
 import pytest
 
-from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
 from agent.placement.server import Server
-from tests.functional.placement.conftest import Host
+from tests.functional.placement.conftest import READ_R, Host, seen
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, ScriptedDriver, new_uuid, shaped, total
-from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import AGENT_TRAIT, Want, clean, node, settled
 
@@ -16,9 +14,6 @@ VCPU = {"VCPU": total(16)}
 ASK_TRAITS = f"GET traits?name=in:COMPUTE_NODE,{AGENT_TRAIT},OWNER_NOVA -> 200"
 ASK_TRAIT = f"GET traits?name=in:{AGENT_TRAIT} -> 200"
 MAKE_TRAIT = f"PUT traits {AGENT_TRAIT} -> 201"
-N0, PF0 = child_uuid(ROOT, "N0"), child_uuid(ROOT, "PF0")
-NAMES = {ROOT: "R", N0: "N0", PF0: "PF0"}
-READ_R = ["GET inv R -> 200", "GET ag R -> 200", "GET tr R -> 200"]
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -29,10 +24,6 @@ class Crash(BaseException):
 
 def _crash(_exchange: object) -> None:
     raise Crash
-
-
-def seen(placement: PlacementServer) -> list[str]:
-    return traffic(placement.requests, NAMES)
 
 
 def test_the_first_cycle_on_an_empty_server(

@@ -7,11 +7,10 @@ import logging
 import pytest
 
 from agent.model import mirror
-from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
 from agent.placement import server
 from agent.tree.policy import Policy
-from tests.functional.placement.conftest import Host
+from tests.functional.placement.conftest import READ_R, Host, seen
 from tests.support import faults
 from tests.support.agent import (
     NAME,
@@ -23,22 +22,14 @@ from tests.support.agent import (
     shaped,
     total,
 )
-from tests.support.exchange import traffic
 from tests.support.placement import PlacementServer
 from tests.support.settled import ROOT_TRAITS, Want, node, settled
 
 INVENTORY = {"VCPU": total(16), "MEMORY_MB": total(16384)}
-N0 = child_uuid(ROOT, "N0")
-NAMES = {ROOT: "R", N0: "N0"}
-READ_R = ["GET inv R -> 200", "GET ag R -> 200", "GET tr R -> 200"]
 MULTI_ATTACH = "COMPUTE_VOLUME_MULTI_ATTACH"
 DISABLED = "COMPUTE_STATUS_DISABLED"
 
 pytestmark = pytest.mark.usefixtures("short_waits")
-
-
-def seen(placement: PlacementServer) -> list[str]:
-    return traffic(placement.requests, NAMES)
 
 
 def warnings(log: pytest.LogCaptureFixture) -> list[str]:

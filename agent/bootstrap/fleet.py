@@ -18,7 +18,7 @@ from agent.driver.interface import STOP_DEADLINE, HostContext, NeedsLease, Tells
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError
 from agent.placement import clock
-from agent.placement.embedded import FILE, connect_embedded
+from agent.placement.embedded import FILE, connect_embedded, name_embedded
 from agent.placement.mirror import Freshness
 from agent.placement.server import Backend, OptionalStorage, Server
 from agent.placement.transport import Transport, timeouts_of
@@ -164,8 +164,8 @@ def start_fleet(
     transport = components.transport
     backend: Backend = "http" if transport else "embedded"
     if transport is None:
+        notes = (*notes, name_embedded(folder))
         transport = embedded_transport(conf, cancelled, dry_run=dry_run)
-        notes = (*notes, f"using the embedded Placement in {folder / FILE}")
     with ExitStack() as stack:
         own = stack.enter_context(start_driver(conf, components, store, cancelled, dry_run=dry_run))
         _subscribe(conf, components, changed)

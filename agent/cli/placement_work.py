@@ -23,7 +23,7 @@ from agent.model.names import printable
 from agent.model.report import METHODS
 from agent.placement.answers import PlacementAnswer
 from agent.placement.client import PlacementClient
-from agent.placement.embedded import FILE
+from agent.placement.embedded import name_embedded
 from agent.placement.exchange import Exchange
 from agent.placement.server import check_version
 from agent.placement.transport import Transport, connect_http, uses_embedded
@@ -123,8 +123,8 @@ class PlacementWork:
     client: PlacementClient
     exchange: RecordingExchange
     capabilities: ServerCapabilities
-    embedded_in: Path | None
-    """The folder of the embedded Placement; None if Placement is used over HTTP."""
+    embedded: str
+    """The line that says which embedded Placement is used; empty over HTTP."""
 
 
 @contextmanager
@@ -143,19 +143,19 @@ def placement_work(
     folder, cancelled = Path(conf.store.path), Event()
     looks = options.dry_run or not writes
     with ExitStack() as stack:
-        is_embedded = uses_embedded(conf, daemon=False)
-        if is_embedded and not looks:
+        embedded = name_embedded(folder) if uses_embedded(conf, daemon=False) else ""
+        if embedded and not looks:
             stack.enter_context(RunLock(folder))
         transport = (
             embedded_transport(conf, cancelled, dry_run=looks)
-            if is_embedded
+            if embedded
             else connect_http(conf, cancelled)
         )
         exchange = RecordingExchange(transport, f"req-{uuid.uuid4()}", dry_run=looks)
         client = PlacementClient(exchange)
         capabilities = ServerCapabilities(transport.endpoint, client.max_version())
         check_version(capabilities)
-        work = PlacementWork(client, exchange, capabilities, folder if is_embedded else None)
+        work = PlacementWork(client, exchange, capabilities, embedded)
         try:
             yield work
         except OutputFailed:
@@ -184,7 +184,7 @@ def finish(
         document = {
             "schema": f"compute-node-agent/{name}/1",
             "placement": {
-                "mode": "embedded" if work.embedded_in else "http",
+                "mode": "embedded" if work.embedded else "http",
                 "endpoint": work.capabilities.endpoint,
                 "max_version": work.capabilities.max_version,
             },
@@ -198,9 +198,9 @@ def finish(
         write_document(document, options)
     else:
         look = look_of(sys.stdout)
-        if work.embedded_in:
-            notice = f"using the embedded Placement in {work.embedded_in / FILE}"
-            write(to_string([*wrap_line(escape_text(notice, "italic"), look), Text()], look))
+        if work.embedded:
+            lines_of_it = wrap_line(escape_text(work.embedded, "italic"), look)
+            write(to_string([*lines_of_it, Text()], look))
         write(render_work(lines, writes, problems, requests, look, dry_run=options.dry_run))
     return code
 

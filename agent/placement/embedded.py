@@ -217,6 +217,15 @@ def _file_remedy(file: Path, error: BaseException) -> str:
     return "move the file away to start with an empty Placement"
 
 
+def name_embedded(folder: Path) -> str:
+    """Return the line that says which Placement is used. To be asked before that is opened: one
+    that holds nothing yet is told, because all its answers are "nothing".
+    """
+    file = folder / FILE
+    new = "" if file.exists() else ", which was empty"
+    return f"using the embedded Placement in {file}{new}"
+
+
 def connect_embedded(
     folder: Path,
     cancelled: threading.Event,

@@ -71,7 +71,7 @@ def unreport_pci(conf: cfg.ConfigOpts, options: Options) -> int:
         )
     with placement_work(conf, options, UNREPORT, writes=True) as work, ExitStack() as stack:
         root = provider_by(work.client, options.arguments["root"])
-        if not (options.dry_run or work.embedded_in):
+        if not (options.dry_run or work.embedded):
             stack.enter_context(RunLock(Path(conf.store.path)))
         done = retire(
             work.client, root.uuid, MARKER, lambda name: card_of(name, root.name) is not None
@@ -132,7 +132,7 @@ def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
                 [f"node {given['root']} is not in Placement"],
             )
         ours, recorded = _recorded_by_store(conf, root.uuid)
-        if ours and not (options.dry_run or work.embedded_in):
+        if ours and not (options.dry_run or work.embedded):
             stack.enter_context(RunLock(Path(conf.store.path)))
         owned = None if given["all_providers"] else ours | {root.uuid}
         done = decommission(

@@ -65,11 +65,10 @@ def test_without_credentials_the_first_line_names_the_embedded_placement_and_the
 ) -> None:
     first = embedded.run("--once")
     assert (first.code, first.stderr) == (0, "")
-    assert (
-        first.stdout.splitlines()[0]
-        == f"using the embedded Placement in {embedded.store / 'placement.sqlite'}"
-    )
+    using = f"using the embedded Placement in {embedded.store / 'placement.sqlite'}"
+    assert first.stdout.splitlines()[0] == f"{using}, which was empty"
     assert "✓ node-a  changed" in first.stdout
+    assert embedded.run("--once").stdout.splitlines()[0] == using
     second = embedded.run("--once", "--format", "json")
     assert (second.code, second.stderr) == (0, "")
     assert second.json["placement"] == {

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from agent.model.finding import WELL
 from agent.model.inventory import capacity
 from agent.model.names import number_of
-from agent.render.document import Document
+from agent.render.document import Document, command_line
 from agent.render.page_guests import (
     PageGuest,
     allocation_words,
@@ -160,8 +160,8 @@ class PageNode:
     """Severity to the number of differences; only those that occur."""
     providers: tuple[PageProvider, ...]
     """Parents before their children."""
-    asked: bool
-    """Whether Placement was asked what it counts."""
+    to_ask: str
+    """The command that asks Placement what it counts; empty if it was asked."""
     hidden: bool
     """Whether neither records nor Placement say what is used of something."""
     steps: tuple[Step, ...]
@@ -273,7 +273,9 @@ def page_node(number: int, node: Document) -> PageNode:
         last_good_audit=moment(node["last_good_audit_at"]),
         severities={name: counts[name] for name in SEVERITIES if counts[name]},
         providers=providers,
-        asked=any(bar.in_placement is not None for bar in bars),
+        to_ask=""
+        if any(bar.in_placement is not None for bar in bars)
+        else command_line("agent --once --with-usages --report FILE"),
         hidden=any(bar.used is None for bar in bars),
         steps=steps,
         done=all(step.status == "done" for step in steps),

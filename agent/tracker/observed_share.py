@@ -215,19 +215,20 @@ class ObservedShare:
         allocation of what it has.
         """
         instance = self.view.state.instances.get(uuid)
-        if instance is None or not self._is_known(uuid):
-            return "give it its allocation again: agent allocation put writes it from a file"
         record = {
             "allocations": self._right(uuid, {}),
-            "project_id": instance.project_id,
-            "user_id": instance.user_id,
+            "project_id": instance.project_id if instance else "PROJECT",
+            "user_id": instance.user_id if instance else "USER",
             "consumer_generation": None,
         }
-        text = shlex.quote(json.dumps(record, sort_keys=True))
-        return (
-            "give it its allocation again: "
-            f"printf %s {text} | agent allocation put {uuid} /dev/stdin"
-        )
+        printed = f"printf %s {shlex.quote(json.dumps(record, sort_keys=True))}"
+        put = f"agent allocation put {uuid}"
+        if instance is None or not self._is_known(uuid):
+            return (
+                f"give it its allocation again: {printed} > FILE; with what is missing written "
+                f"into the file, then: {put} FILE"
+            )
+        return f"give it its allocation again: {printed} | {put} /dev/stdin"
 
     def correcting(self, uuid: ConsumerUuid) -> str:
         """Return the commands that make the allocation of a guest on record what it has here."""
@@ -235,7 +236,11 @@ class ObservedShare:
         right = self._right(uuid, held)
         less, more = ([*_changes(uuid, *pair)] for pair in ((right, held), (held, right)))
         if not (less or more):
-            return "correct its allocation: agent allocation put writes it from a file"
+            show = f"agent allocation show {uuid} --format json > FILE"
+            return (
+                f"correct its allocation: {show}; with the right amounts in the file, then: "
+                f"agent allocation put {uuid} FILE"
+            )
         removals = [f"agent allocation remove {change}" for change in less]
         additions = [f"agent allocation add {change}" for change in more]
         # A consumer that holds nothing is forgotten, with its project.

@@ -30,24 +30,24 @@ const bar = (shown, asked) => {
       shown.reserved, shown.total, shown.ratio].map(figure => words("td", "", figure)));
 };
 const provider = (shown, node) => element("tbody", { class: `provider depth-${Math.min(shown.depth, 4)}`, "data-guests": shown.holders.join(" ") },
-  words("tr", "head", element("th", { scope: "rowgroup", colspan: node.asked ? 8 : 7 }, words("bdi", "name", shown.name), " ",
+  words("tr", "head", element("th", { scope: "rowgroup", colspan: node.to_ask ? 7 : 8 }, words("bdi", "name", shown.name), " ",
     words("span", `whose ${shown.owned ? "ours" : "foreign"}`, shown.owned ? "managed" : "foreign"), " ",
     words("span", "dim", shown.generation === null ? "not in Placement yet" : `generation ${shown.generation}`,
       shown.uuid ? [" · ", words("code", "", shown.uuid)] : []), " ",
     shown.traits.length ? words("details", "", words("summary", "", plural(shown.traits.length, "trait")),
       words("ul", "words", shown.traits.map(trait => words("li", "", words("code", "", trait))))) : [],
     shown.aggregates.length ? words("span", "dim", "aggregates ", shown.aggregates.map(uuid => [words("code", "", uuid), " "])) : [])),
-  shown.bars.map(one => bar(one, node.asked)));
+  shown.bars.map(one => bar(one, !node.to_ask)));
 const key = (name, title) => [words("span", `key ${name}`), title];
 const tree = (node, prefix) => section(prefix, "tree", "Tree", node.providers.length ? [
   element("table", { class: "figures bars" }, words("caption", "hidden", `Inventories of ${node.name} and its providers`),
-    words("thead", "", words("tr", "", ["class", "", "on record", ...(node.asked ? ["in Placement"] : []), "free", "reserved", "total", "ratio"]
+    words("thead", "", words("tr", "", ["class", "", "on record", ...(node.to_ask ? [] : ["in Placement"]), "free", "reserved", "total", "ratio"]
       .map(title => title ? element("th", { scope: "col" }, title) : words("td", "bar")))),
     node.providers.map(one => provider(one, node))),
   words("p", "legend", key("used", " used "), key("reserved", " reserved "), key("free", " free "),
     key("mark", " total; to the right of it, what overcommitment adds"), node.hidden ? [" ", key("hidden-use", " not known")] : []),
   words("p", "legend", "On record: what this agent's own records count.",
-    node.asked ? " Free: what neither counts." : [" Placement was not asked what it counts: ", words("code", "copy", "agent --once --with-usages --report FILE"), " asks it."]),
+    node.to_ask ? [" Placement was not asked what it counts: ", words("code", "copy", node.to_ask), " asks it."] : " Free: what neither counts."),
   words("p", "legend", "Managed: this agent made the provider and corrects it. Foreign: another program's, left as it is.")]
   : words("p", "dim", "Not in Placement yet."));
 

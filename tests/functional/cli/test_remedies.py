@@ -130,6 +130,20 @@ def test_the_page_shows_the_commands_that_text_shows_and_json_the_bare_ones(
     assert f"| agent allocation put {FLOATING} " in remedy
 
 
+def test_the_page_shows_how_placement_is_asked_and_then_has_its_figures(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = numa_host(http_placement, tmp_path / "agent")
+    file = agent.folder / "nodes.html"
+    assert agent.run("--once", "--dry-run", "--report", file.name).code == 0
+    (ask,) = (text for text in HtmlPage(file.read_text()).texts if "--with-usages" in text)
+    assert ask.startswith(f"agent --config-file {agent.config_file} --once ")
+    carry_out(agent, ask.replace("FILE", file.name))
+    texts = HtmlPage(file.read_text()).texts
+    assert "in Placement" in texts
+    assert not [text for text in texts if "--with-usages" in text]
+
+
 @pytest.mark.parametrize(
     ("wrong", "detail"),
     [
@@ -154,6 +168,28 @@ def test_a_wrong_allocation_is_corrected_by_the_commands_of_the_remedy(
     assert right["NUMA0"] == {"PCPU": 3}
     assert right[""] == {"VCPU": 2, **SIZE}
     assert told(host, "allocation-mismatch") == {}
+
+
+def test_what_a_flavor_sizes_itself_is_written_by_the_command_of_the_remedy_from_a_file(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = numa_host(http_placement, tmp_path / "agent")
+    file = agent.folder / "host.yaml"
+    policy = "hw:cpu_policy: mixed"
+    file.write_text(file.read_text().replace(policy, f"{policy}, 'resources:PCPU': '3'"))
+    for command in (("--once",), ("guests", "import"), ("--once",)):
+        assert agent.run(*command).code == 0
+    remedy = told(agent, "missing-allocation")[MIXED]["remedy"]
+    shell = Shell(agent.folder / "programs", agent)
+    shell.run(command_of(remedy, "printf").partition("; ")[0])
+    file, uuids = agent.folder / "FILE", uuids_of(http_placement)
+    record = json.loads(file.read_text())
+    assert record["allocations"] == {uuids["NUMA0"]: {"PCPU": 3}, uuids[""]: SIZE}
+    record["allocations"][uuids[""]]["VCPU"] = 2
+    file.write_text(json.dumps(record))
+    shell.run(command_of(remedy, "agent allocation put"))
+    assert MIXED not in told(agent, "missing-allocation")
+    assert told(agent, "allocation-mismatch") == {}
 
 
 def test_a_guest_that_is_gone_for_good_is_forgotten_by_the_command_of_the_remedy(

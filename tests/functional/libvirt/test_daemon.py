@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.libvirt_host import KNOWN_MEMORY, SOON, LibvirtDaemon, guest_uuid
 from tests.support.service_manager import STOP, until
+from tests.support.shell import command_of
 from tests.support.system import AgentHere
 
 pytestmark = pytest.mark.long
@@ -74,7 +75,7 @@ def test_a_guest_of_a_deleted_instance_goes_by_the_command_that_the_drift_names(
             daemon.drift,
             SOON,
         )
-        *_, remedy = told(daemon, "is deleted").split(": ")
+        remedy = command_of(told(daemon, "is deleted"), "virsh")
         assert remedy == f"virsh destroy {uuid} && virsh undefine --nvram {uuid}"
         command = remedy.replace("virsh", f"virsh -q -c {libvirtd.uri}")
         subprocess.run(["bash", "-c", command], check=True)

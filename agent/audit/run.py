@@ -253,7 +253,8 @@ class AuditRun:
                 Problem(error.code, error.message, error.remedy, error.fatal)
                 for error in self.errors
             ),
-            provisional=node.provisional,
+            # One that Placement has is not made up: the driver gave it.
+            provisional=node.provisional and not tree.exists(node.uuid),
             layout=shaped.layout if shaped is not None else None,
             hint="; ".join(filter(None, [hint, self._not_judged(node, observes)])) or None,
             incomplete=frozenset(self.facts.incomplete) if self.facts is not None else frozenset(),

@@ -130,6 +130,20 @@ def test_what_the_agent_had_on_record_when_it_managed_the_node_does_not_count(
     assert {request.method for request in watched.placement.requests} <= {"GET"}
 
 
+def test_a_uuid_that_the_driver_gives_and_placement_has_stands_in_the_remedies(
+    watched: Watched,
+) -> None:
+    watched.as_nova_has_it()
+    watched.has(DEFAULT={"state_path": watched.folder / "none"})
+    leftover = watched.other.claim({ROOT: HELD})
+    node = watched.observe()
+    (drift,) = node["drift"]
+    assert (node["uuid"], drift["consumer"]) == (ROOT, leftover)
+    assert f"--resource_provider {ROOT}" in drift["remedy"]
+    text = watched.agent.run("--once", "--observe").stdout
+    assert f"driver fake.file · {ROOT}" in text
+
+
 def test_a_trait_that_nova_compute_does_not_know_is_told_for_information(
     watched: Watched,
 ) -> None:

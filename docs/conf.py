@@ -2,6 +2,9 @@
 
 import sys
 from pathlib import Path
+from typing import Any
+
+from docutils import nodes
 
 # For reference.py, and for the agent itself.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
@@ -25,3 +28,15 @@ man_pages = [
 ]
 # Without the date of the build, so that the same text gives the same page.
 today = " "
+
+
+def setup(app: Any) -> None:
+    """Have a man page name other pages in italics, because a link would lead nowhere."""
+    app.connect("doctree-resolved", _unlinked)
+
+
+def _unlinked(app: Any, doctree: nodes.document, _page: str) -> None:
+    if app.builder.name == "man":
+        for link in list(doctree.findall(nodes.reference)):
+            if link.get("internal"):
+                link.replace_self(nodes.emphasis("", "", *link.children))

@@ -259,10 +259,8 @@ class Reader:
         )
         raise NodeHeldElsewhere(
             f"the root provider of node {printable(self.node.name)} carries {whose}",
-            (
-                "stop one of the two; this one takes the node over by agent --once --adopt --node "
-                f"{self.node.uuid}, or once that trait is gone"
-            ),
+            "stop one of the two; if this one stays, wait until that trait is gone, or at once: "
+            f"agent --once --adopt --node {self.node.uuid}",
         )
 
     # --- observations -----------------------------------------------------------------------------

@@ -110,9 +110,9 @@ class RunLock:
                 raise StoreLocked(
                     f"[store] path {self._folder} is in use by another run of the agent, pid "
                     f"{pid or 'unknown'}",
-                    f"ask it with agent status, or wait until it is done or stop it (kill {pid})"
+                    f"ask it: agent status; or wait until it is done or stop it (kill {pid})"
                     if pid
-                    else "ask it with agent status, or try again",
+                    else "ask it: agent status; or try again",
                     pid=pid,
                 ) from error
             os.ftruncate(self._descriptor, 0)

@@ -15,7 +15,7 @@ from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentHere, Result
 
 ROOT = "0d4f1d6a-5e0d-4a5e-9c4e-6f9b3a0f7f1c"
-GUEST = "11111111-1111-4111-8111-111111111111"
+GUEST = "33333333-3333-4333-8333-333333333333"
 OTHER = "22222222-2222-4222-8222-222222222222"
 COMPUTE = {"cpu_dedicated_set": "2-7,10-15", "cpu_shared_set": "0-1,8-9"}
 GPU = '{"vendor_id": "10de", "product_id": "1db4"}'

@@ -432,7 +432,10 @@ def test_a_node_that_another_agent_has_marked_is_taken_over_by_the_command_of_th
     other = other_agent(agent, http_placement, tmp_path / "other", "node-b")
     (error,) = errors_of(other)
     assert error["code"] == "node.elsewhere"
-    carry_out(other, command_of(error["remedy"], "agent ").partition(", or ")[0])
+    command = command_of(error["remedy"], "agent ")
+    options = f"agent --config-file {other.config_file} "
+    assert command.replace("agent ", options, 1) in other.run("--once").stdout
+    carry_out(other, command)
     assert errors_of(other) == []
     assert [one["code"] for one in errors_of(agent)] == ["node.elsewhere"]
 

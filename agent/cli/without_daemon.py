@@ -12,7 +12,7 @@ from oslo_config import cfg
 from agent.api.node_documents import JsonObject, node_records
 from agent.api.record_views import RecordViews
 from agent.cli.commands.tree import offered_inventories
-from agent.conf.default import host_name
+from agent.conf.default import host_name, only_observes
 from agent.model.finding import WELL
 from agent.model.instance import NOTHING, Amounts
 from agent.model.names import ProviderUuid
@@ -42,9 +42,24 @@ def open_stored(conf: cfg.ConfigOpts) -> Store:
     return open_read_only(Path(conf.store.path), conf.store.connection)
 
 
-def drifts(store: Store) -> list[JsonObject]:
+def last_found(conf: cfg.ConfigOpts, store: Store) -> dict[str, LastFound]:
+    """Return what the last audits of this host's nodes found, by node. Nothing for an observer,
+    whose audits are not kept.
+    """
+    if only_observes(conf):
+        return {}
+    found: dict[str, LastFound] = {one.root: one for one in store.last_found()}
+    if not conf.store.connection:
+        return found
+    # Other hosts have theirs in the same database.
+    with Records(store).reading() as reading:
+        here = {node.uuid for node in reading.nodes(host_name(conf)).records}
+    return {uuid: one for uuid, one in found.items() if uuid in here}
+
+
+def drifts(conf: cfg.ConfigOpts, store: Store) -> list[JsonObject]:
     """Return the nodes with the drift that audits found; None: there was no audit."""
-    return [drift_of(tree, found) for tree, found in _found_nodes(store)]
+    return [drift_of(tree, found) for tree, found in _found_nodes(conf, store)]
 
 
 def drift_of(tree: StoredTree, found: LastFound | None) -> JsonObject:
@@ -55,7 +70,7 @@ def drift_of(tree: StoredTree, found: LastFound | None) -> JsonObject:
     }
 
 
-def summaries(store: Store) -> list[JsonObject]:
+def summaries(conf: cfg.ConfigOpts, store: Store) -> list[JsonObject]:
     """Return the summaries of the nodes, as the API lists them, as audits found them."""
     unknown = dict.fromkeys(("drift", "drift_kinds", "drift_warnings"))
     return [
@@ -65,7 +80,7 @@ def summaries(store: Store) -> list[JsonObject]:
             "providers": len(own_providers(tree.tree, tree.uuid)),
             **(unknown if found is None else found_summary(found)),
         }
-        for tree, found in _found_nodes(store)
+        for tree, found in _found_nodes(conf, store)
     ]
 
 
@@ -82,14 +97,18 @@ def _node(tree: StoredTree, found: LastFound | None) -> JsonObject:
     }
 
 
-def _found_nodes(store: Store) -> Iterator[tuple[StoredTree, LastFound | None]]:
+def _found_nodes(
+    conf: cfg.ConfigOpts, store: Store
+) -> Iterator[tuple[StoredTree, LastFound | None]]:
     """Yield the nodes with what audits found last, None if that is unknown."""
-    found = {one.root: one for one in store.last_found()}
+    found = last_found(conf, store)
     seen = list(_seen_trees(store))
-    yield from ((tree, found.get(ProviderUuid(tree.uuid))) for tree in seen)
+    yield from ((tree, found.get(tree.uuid)) for tree in seen)
+    names = {tree.name for tree in seen}
     for uuid in found.keys() - {tree.uuid for tree in seen}:
-        # The providers of one that is well were deleted.
-        if found[uuid].state not in WELL:
+        # The providers of one that is well were deleted; a name that another has now was this
+        # node's under a former uuid.
+        if found[uuid].state not in WELL and found[uuid].name not in names:
             yield StoredTree(found[uuid].name, uuid, "", ProviderTree(), frozenset()), found[uuid]
 
 

@@ -131,6 +131,8 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
             way = command_line("agent --once --dry-run")
             lines += [Text(f"  unknown: only an audit finds it: {way}", "yellow")]
             continue
+        incomplete = since and node["state"] not in WELL
+        none = "no drift is known: the last audit was incomplete" if incomplete else "no drift"
         found = [
             Drift(
                 drift["kind"],
@@ -147,7 +149,7 @@ def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
             for drift in node["drift"]
             if "provider_name" in drift
         }
-        lines += all_drift_lines(found, look, names=names) or [Text("  no drift", "dim")]
+        lines += all_drift_lines(found, look, names=names) or [Text(f"  {none}", "dim")]
     if without:
         lines += [
             *([Text()] if lines else []),
@@ -202,7 +204,10 @@ def _facts(node: Document, now: float) -> Iterator[str]:
 def found_since(node: Document) -> str:
     """Return since when audits find what the store has of the node; empty if a daemon tells it."""
     found_at = node.get("found_at")
-    return f"as audits have found it since {_moment(found_at)}" if found_at else ""
+    if not found_at:
+        return ""
+    since = f"as audits have found it since {_moment(found_at)}"
+    return f"{since}; only an audit finds whether it is so still"
 
 
 def _moment(at: float) -> str:

@@ -27,7 +27,7 @@ from agent.cli.request_file import request_in
 from agent.errors import ConfigError
 from agent.model.devices import PciAddress
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
-from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
+from agent.model.names import ConsumerUuid, is_uuid, name_first, normal_uuid, printable
 from agent.model.node_records import ENDED
 from agent.render.document import Document
 from agent.render.look import Look, Text, escape_text, look_of
@@ -186,7 +186,7 @@ def list_guests(conf: cfg.ConfigOpts, options: Options) -> int:
 def import_guests(conf: cfg.ConfigOpts, options: Options) -> int:
     """Import the guests without records, and show the outcome for each. Return the exit code.
 
-    :raises AgentError: neither daemon nor driver can be asked, or there is no such node.
+    :raises AgentError: neither daemon nor driver can be asked, or there is no such node or guest.
     """
     again = [_instance(uuid) for uuid in options.arguments["again"]]
     nodes = from_daemon(conf, lambda client: _import_by_daemon(client, options, again))
@@ -195,6 +195,12 @@ def import_guests(conf: cfg.ConfigOpts, options: Options) -> int:
         if nodes is None
         else nodes
     )
+    shown = {guest["uuid"] for node in found for guest in node["guests"]}
+    if missing := [uuid for uuid in again if uuid not in shown]:
+        raise ConfigError(
+            f"no node shows a guest {name_first(missing)}; those that are shown were imported",
+            "see them: agent guests list",
+        )
     done = ("importable", "imported")
     return _show_guests(
         options,

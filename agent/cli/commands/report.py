@@ -21,7 +21,7 @@ from agent.cli.output import answer
 from agent.errors import ConfigError, StoreError
 from agent.model.names import choose_nodes, name_first, number_of, printable
 from agent.model.node_records import ENDED
-from agent.model.report import LastFound, NodeReport, Report
+from agent.model.report import NodeReport, Report
 from agent.render.document import Document, error_rows
 from agent.render.json_report import node_document, tree_document
 from agent.version import agent_version
@@ -93,7 +93,7 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             if trees
             else "agent --once puts one there",
         )
-    found: dict[str, LastFound] = {one.root: one for one in store.last_found()}
+    found = without_daemon.last_found(conf, store)
     views = without_daemon.record_views(conf, store)
     moves = [move for move in _all(views.migrations, "migrations") if move["status"] not in ENDED]
     claims, devices = (

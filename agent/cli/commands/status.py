@@ -67,7 +67,7 @@ def show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
         conf,
         options,
         lambda daemon: _drift_nodes(daemon, options.nodes),
-        lambda store: _stored_nodes(store, options.nodes),
+        lambda store: _stored_nodes(conf, store, options.nodes),
     )
     found = any(drift["severity"] == "warning" for node in nodes for drift in node["drift"] or ())
     code = (
@@ -88,12 +88,14 @@ def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Document]
     ]
 
 
-def _stored_nodes(store: "Store", wanted: Sequence[str]) -> Sequence[Document]:
+def _stored_nodes(
+    conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]
+) -> Sequence[Document]:
     from agent.cli.without_daemon import drifts
 
     return [
         {key: node[key] for key in (*_SHOWN, "found_at")}
-        for node in select_nodes(drifts(store), wanted, "the store")
+        for node in select_nodes(drifts(conf, store), wanted, "the store")
     ]
 
 
@@ -124,7 +126,7 @@ def _find_status(conf: cfg.ConfigOpts, options: Options) -> Document:
     def of_store(store: "Store") -> Document:
         from agent.cli.without_daemon import summaries
 
-        return {"daemon": None, "nodes": summaries(store)}
+        return {"daemon": None, "nodes": summaries(conf, store)}
 
     found, _ = ask_daemon_or_store(conf, options, _of_daemon, of_store)
     return found

@@ -77,7 +77,8 @@ def _daemon_checks(conf: cfg.ConfigOpts) -> Iterator[Check]:
         return
     if nodes is None:
         what = "not known: no daemon of the agent runs that could notice one"
-        yield Check(name, "unknown", what, "start the agent, then look again: agent takeover check")
+        later = "look again once the agent has taken over and runs: agent takeover check"
+        yield Check(name, "unknown", what, later)
         return
     found = [drift for node in nodes for drift in node["drift"] if drift["kind"] == name]
     for drift in found:

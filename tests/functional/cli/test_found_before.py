@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from tests.functional.cli.setups import from_file
+from tests.functional.cli.setups import configured, from_file
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentHere
 
@@ -68,6 +68,31 @@ def test_the_errors_of_a_node_that_was_never_written_are_told(
     assert failed["state"] == "failed"
     (node,) = agent.run("status", "--format", "json").json["nodes"]
     assert (node["state"], node["errors"]) == ("failed", failed["errors"])
+    # Of a node that could not be judged nobody knows that there is no drift.
+    assert "no drift is known: the last audit was incomplete" in agent.run("drift").stdout
+    # The same node under its right uuid is the only one then.
+    right = {**HOST, "uuid": "5f9c2a34-7d1e-4a8b-9c46-00000000e1f3"}
+    agent = from_file(http_placement, tmp_path / "agent", right)
+    assert agent.run("--once").code == 0
+    (node,) = agent.run("status", "--format", "json").json["nodes"]
+    assert (node["uuid"], node["state"]) == (right["uuid"], "in-sync")
+
+
+def test_what_another_host_found_and_what_was_found_before_observing_is_not_told(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    shared = {"connection": f"sqlite:///{tmp_path / 'shared.sqlite'}"}
+    agent, other = AgentHere(tmp_path / "agent"), AgentHere(tmp_path / "other")
+    configured(agent, http_placement, HOST, store=shared)
+    assert agent.run("--once").code == 0
+    assert drift(agent)[0] == ["unknown-domain"]
+    configured(other, http_placement, {**HOST, "name": "b"}, store=shared, DEFAULT={"host": "b"})
+    (node,) = other.run("drift", "--format", "json").json["nodes"]
+    assert (node["name"], node["drift"], node["found_at"]) == ("node-a", None, None)
+    configured(agent, http_placement, HOST, store=shared, DEFAULT={"mode": "observe"})
+    text = agent.run("drift").stdout
+    assert "unknown: only an audit finds it" in text
+    assert "unknown-domain" not in text
 
 
 def test_many_guests_with_one_reason_are_told_together(

@@ -323,7 +323,7 @@ def test_who_changes_back_what_the_agent_writes_is_known_once_it_runs(site: Site
     site.has()
     verdict, detail, remedy = the(site.checks(), "rival-writer")
     assert (verdict, detail.startswith("not known: no daemon")) == ("unknown", True)
-    command = remedy.removeprefix("start the agent, then look again: agent ")
+    command = remedy.removeprefix("look again once the agent has taken over and runs: agent ")
     with Service(agent).running() as service:
         service.wait_for("READY")
         again = site.agent.run(*command.split(), "--format", "json").json["checks"]

@@ -197,8 +197,9 @@ def import_guests(conf: cfg.ConfigOpts, options: Options) -> int:
     )
     shown = {guest["uuid"] for node in found for guest in node["guests"]}
     if missing := [uuid for uuid in again if uuid not in shown]:
+        did = "would be" if options.dry_run else "were"
         raise ConfigError(
-            f"no node shows a guest {name_first(missing)}; those that are shown were imported",
+            f"no node shows a guest {name_first(missing)}; those that are shown {did} imported",
             "see them: agent guests list",
         )
     done = ("importable", "imported")

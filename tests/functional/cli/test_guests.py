@@ -508,5 +508,8 @@ def test_a_guest_that_was_forgotten_by_mistake_is_recorded_again_as_the_remedies
     }
     assert node["usage"]["instances"] == 2
     assert "x is no uuid" in agent.run("guests", "import", "--again", "x").stderr
-    unknown = agent.run("guests", "import", "--again", FLOATS.replace(FLOATS[0], "f"))
-    assert (unknown.code, "no node shows a guest f" in unknown.stderr) == (1, True)
+    mistyped = ("guests", "import", "--again", FLOATS.replace(FLOATS[0], "f"))
+    for options, did in (((), "were"), (("--dry-run",), "would be")):
+        unknown = agent.run(*mistyped, *options)
+        assert (unknown.code, "no node shows a guest f" in unknown.stderr) == (1, True)
+        assert f"{did} imported" in " ".join(unknown.stderr.split())

@@ -434,7 +434,7 @@ class Flush:
             isinstance(error, PlacementRefused)
             and error.status == 400
             and self.may_forget
-            and self._adds_confirmed_name(operation)
+            and (result.forgot or self._adds_confirmed_name(operation))
         ):
             result.forgot = True
             result.capabilities = replace(

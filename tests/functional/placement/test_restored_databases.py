@@ -120,3 +120,20 @@ def test_a_trait_that_had_been_the_agents_is_the_operators_who_sets_it_again(
     placement.other.set_traits(ROOT, placement.other.traits(ROOT) | {"CUSTOM_GOLD"})
     assert agent.cycle().state == "in-sync"
     assert "CUSTOM_GOLD" in placement.other.traits(ROOT)
+
+
+def test_an_emptied_placement_gets_the_classes_and_traits_of_all_providers_in_one_pass(
+    host: Host, placement: PlacementServer
+) -> None:
+    """The agent takes all names for known, and each provider's first write is refused."""
+    cards = {f"card{one}": (NAME, {f"CUSTOM_CARD{one}": total(1)}) for one in range(4)}
+    agent = host(shaped(HAS, cards, traits={card: [f"CUSTOM_OF_{card.upper()}"] for card in cards}))
+    agent.cycle(start=True)
+    before = placement.dump()
+    placement.reset()
+    report = agent.cycle(start=True)
+    assert (report.state, report.attempts, report.errors) == ("changed", 2, ())
+    assert {one.status for one in report.outcomes} == {"done"}
+    assert placement.other.tree(ROOT)
+    assert placement.dump() == before
+    assert agent.cycle().state == "in-sync"

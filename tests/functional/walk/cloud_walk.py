@@ -970,14 +970,15 @@ class CloudWalk:
         twin = WalkedHost(
             host.name.removeprefix("host-"),
             self.reference,
-            self.folder / f"twin-{self.step}-{host.name}",
+            self.folder / f"twin-{self.checked[NO_PAST]}",
             None,
             self.time,
             machine=host.machine,
         )
         twin.layout, twin.lost = host.layout, host.lost
         twin.memory_mib, twin.disk_gib, twin.offline = host.memory_mib, host.disk_gib, host.offline
-        twin.start()
+        report = twin.start()
+        assert report.state == "changed", report
         twin.kill()
         self.checked[NO_PAST] += 1
         wanted = self._tree(self.reference.dump(), host)

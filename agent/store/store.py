@@ -51,7 +51,7 @@ class Store(AbstractContextManager["Store"]):
         # The file that was opened, None if there is none.
         self._file = None if read_only else location.file
         self._place = database_file.place_of(self._file) if self._file is not None else None
-        self._reader, self._writer = engines.reader(engine), engines.writer(engine)
+        self._reader = engines.reader(engine)
         # Threads wait here, because SQLite's own wait is by sleeping and not fair.
         self._queue = threading.Lock() if location.file is not None else None
         self._read_only = read_only
@@ -191,6 +191,7 @@ class Store(AbstractContextManager["Store"]):
         with translate_errors(self.location, "read"):
             self._check_file()
             with self._reader.connect() as connection:
+                engines.begin(connection, writes=False)
                 yield connection
 
     @contextmanager
@@ -211,7 +212,8 @@ class Store(AbstractContextManager["Store"]):
         turn = nullcontext() if self._queue is None else held(self._queue, f"the store {self}")
         with translate_errors(self.location, "written"), turn:
             self._check_file()
-            with self._writer.begin() as connection:
+            with self._engine.begin() as connection:
+                engines.begin(connection, writes=True)
                 yield connection
             # Again, because the write may have gone to a file that was moved away meanwhile.
             self._check_file()

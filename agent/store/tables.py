@@ -31,7 +31,7 @@ from agent.model.instance import Instance
 from agent.model.mirror import ServerCapabilities
 from agent.model.node_records import ENDED, Claim, ComputeNode, Lease, Migration
 from agent.model.report import LastFound
-from agent.store.engines import BUSY_SECONDS, Location, writer
+from agent.store.engines import BUSY_SECONDS, Location, begin
 from agent.store.record_table import METADATA, UUID, Mapper, RecordTable, quote
 from agent.store.store_errors import damaged_store, other_schema
 
@@ -223,7 +223,8 @@ def create_tables(engine: Engine, location: Location | None = None) -> None:
     :param location: given if others may create them at the same time.
     :raises StoreError: others have created them, with another schema.
     """
-    with writer(engine).begin() as connection:
+    with engine.begin() as connection:
+        begin(connection, writes=True)
         _lock(connection)
         if location is None or not _has_tables(connection, location):
             if connection.dialect.name == "postgresql":

@@ -216,17 +216,26 @@ class UnsoundRecords(Records):
 
 @contextmanager
 def counted() -> Iterator[list[str]]:
-    """The statements that are sent to any database inside, in a list that grows."""
+    """The statements that are sent to any database inside, and the ends of the store's transactions
+    that write, in a list that grows.
+    """
     sent: list[str] = []
 
     def keep(*executed: Any) -> None:
         sent.append(executed[2])
 
+    def commit(connection: Connection) -> None:
+        # Without those of a Placement in this process, whose database is in memory.
+        if connection.engine.url.database:
+            sent.append("COMMIT")
+
     event.listen(Engine, "before_cursor_execute", keep)
+    event.listen(Engine, "commit", commit)
     try:
         yield sent
     finally:
         event.remove(Engine, "before_cursor_execute", keep)
+        event.remove(Engine, "commit", commit)
 
 
 @contextmanager

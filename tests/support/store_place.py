@@ -47,8 +47,8 @@ class Place:
     @contextmanager
     def write_locked(self) -> Iterator[None]:
         """Nobody else can write meanwhile."""
-        with self.engine() as engine, engines.writer(engine).connect() as connection:
-            connection.begin()
+        with self.outside() as connection:
+            engines.begin(connection, writes=True)
             if self.url is not None:
                 tables = ", ".join(inspect(connection).get_table_names())
                 connection.execute(text(f"LOCK TABLE {tables} IN EXCLUSIVE MODE"))

@@ -91,7 +91,7 @@ def test_many_new_nodes_cost_the_store_four_statements_in_two_transactions(
     assert [text for text in sent if text.startswith("SELECT journal")] == []
     # Records, journal and mirror of the first; records with journals, and mirrors of all others;
     # the tables, what is kept of Placement (three), what ended long ago, and what was found.
-    assert sent.count("BEGIN IMMEDIATE") == 3 + 2 + 6
+    assert sent.count("COMMIT") == 3 + 2 + 6
     assert written.count("last_audit") == 1
     with counted() as again:
         assert set(first_pass(agent).values()) == {"in-sync"}

@@ -26,7 +26,7 @@ class Commits:
 
     def __init__(self, world: World) -> None:
         self.count = self.fails = 0
-        event.listen(world.store._writer, "commit", self._count)
+        event.listen(world.store._engine, "commit", self._count)
 
     def _count(self, _connection: Connection) -> None:
         if self.fails:

@@ -193,7 +193,7 @@ def test_a_claim_costs_a_row_each_of_instance_claim_and_node_however_many_there_
     four_reads_and_three_rows = ["SELECT"] * 4 + ["INSERT", "UPDATE", "INSERT"]
     for sent in map(claim_one, range(20)):
         assert [
-            statement.split()[0] for statement in sent if statement != "BEGIN IMMEDIATE"
+            statement.split()[0] for statement in sent if statement != "COMMIT"
         ] == four_reads_and_three_rows
 
 

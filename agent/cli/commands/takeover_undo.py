@@ -1,5 +1,6 @@
 """``agent takeover undo``: gives the nodes of this host back to nova-compute."""
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,7 +22,8 @@ from agent.model.mirror import Name
 from agent.model.names import ProviderUuid, choose_nodes, name_first, number_of, printable
 from agent.model.report import exit_code
 from agent.render.json_report import report_document
-from agent.render.look import look_of
+from agent.render.document import remedy_lines
+from agent.render.look import look_of, to_string
 from agent.render.text import render_report
 from agent.store.store import Store
 from agent.tracker.nova_commands import PLACEMENT, if_unknown, unset
@@ -29,8 +31,8 @@ from agent.tree.policy import NOVA_PROVIDER_CONFIG
 
 SCHEMA = "compute-node-agent/takeover-undo/1"
 LOST = (
-    "If the store was lost, agent --once --adopt takes over what Placement has, and then it can be "
-    "undone"
+    "if the store was lost, have the agent take over what Placement has, and then undo that: "
+    "agent --once --adopt"
 )
 
 
@@ -69,8 +71,14 @@ def undo_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
     if options.as_document:
         write_document(_document(given), options)
     else:
+        look = look_of(sys.stdout, wide=options.wide)
         lines = "".join(f"{line}\n" for line in _lines(given, nodes, dry_run=dry_run))
-        write(render_report(given.report, look_of(sys.stdout, wide=options.wide)) + lines)
+        if dry_run:
+            # Of the nodes that were looked at, and no others.
+            chosen = shlex.join(word for node in options.nodes for word in ("--node", node))
+            does = f"this is the plan only, which this carries out: agent takeover undo --yes {chosen}"
+            lines += to_string(remedy_lines(does.rstrip(), look, ""), look)
+        write(render_report(given.report, look) + lines)
     return code
 
 
@@ -120,7 +128,9 @@ def _nodes(store: Store, host: str, options: Options) -> Mapping[ProviderUuid, s
 def _nothing(conf: cfg.ConfigOpts, options: Options, *, dry_run: bool) -> int:
     done = {"given_back": [], "released": {}, "kept": {}, **_names(), "left_providers": []}
     what = f"{host_name(conf)}: by this store nothing in Placement is the agent's"
-    text = f"{printable(what)}: there is nothing to undo. {LOST}\n"
+    look = look_of(sys.stdout)
+    text = f"{printable(what)}: there is nothing to undo\n"
+    text += to_string(remedy_lines(LOST, look), look)
     return answer(options, SCHEMA, {"dry_run": dry_run, "nodes": [], **done}, text)
 
 
@@ -173,8 +183,8 @@ def _lines(given: GivenBack, nodes: Mapping[ProviderUuid, str], *, dry_run: bool
             f"nothing asks for it: {PLACEMENT} {what} delete {name}"
         )
     if dry_run:
-        yield "this is the plan only: agent takeover undo --yes carries it out"
-    elif given.complete == nodes.keys():
+        return
+    if given.complete == nodes.keys():
         done = number_of(len(nodes), "node")
         yield f"{done} given back; keep this agent from starting again, and start nova-compute"
     else:

@@ -14,6 +14,7 @@ from tests.support import faults
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
 from tests.support.service_manager import Service
+from tests.support.shell import Shell
 from tests.support.system import AgentCommand, AgentHere, Result
 from tests.support.tracking import guest
 
@@ -223,12 +224,12 @@ def test_without_yes_the_plan_is_shown_and_nothing_is_written(site: Site) -> Non
     assert operations.count("reparent-provider") == 2
     assert plain.json["deleted"]["traits"] == [MARK]
     assert plain.json["given_back"] == []
-    text = site.agent.run("takeover", "undo").stdout
-    assert text.splitlines()[-1] == (
-        "this is the plan only: agent takeover undo --yes carries it out"
-    )
-    # What is planned is what is done.
-    (done,) = site.undo("--yes").json["nodes"]
+    text = site.agent.run("takeover", "undo", "--node", "node-a").stdout
+    *_, last = text.splitlines()
+    assert "--config-file" in last and last.endswith(" takeover undo --yes --node node-a")
+    # What is planned is what is done, by the command that it ends with.
+    shell = Shell(site.folder / "programs", site.agent)
+    (done,) = json.loads(shell.run(f"{last.strip()} --format json"))["nodes"]
     assert [one["op"] for one in done["operations"]] == operations
 
 

@@ -89,7 +89,7 @@ def node_guests(state: NodeState, found: GuestImport) -> JsonObject:
         [
             GuestsUnknown(
                 f"node {printable(name)}: there may be more guests: {printable(why)}",
-                "see agent status",
+                "see why: agent status",
             )
         ]
         if why

@@ -322,7 +322,7 @@ def chosen_nodes(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
     if unmatched:
         raise UnknownNode(
             f"no node {printable(unmatched[0])} here",
-            "see agent status for the nodes of this host",
+            "see the nodes of this host: agent status",
         )
     return sorted(uuid for uuid, _ in chosen)
 

@@ -61,7 +61,8 @@ class RecordViews:
             migration = reading.migration(claim.origin) if claim.origin is not None else None
             if migration is None:
                 raise UnknownClaim(
-                    f"the migration of move {id} is not known any more", "see agent migrations"
+                    f"the migration of move {id} is not known any more",
+                    "see those that are: agent migrations",
                 )
             halves = [
                 half
@@ -163,7 +164,9 @@ def _found(reading: RecordReader, id: str, purpose: Purpose | None) -> Claim:
                 purpose
             ]
         )
-        raise UnknownClaim(f"no {what} {id}", "see agent claims and agent migrations")
+        raise UnknownClaim(
+            f"no {what} {id}", "see claims: agent claims; see moves: agent migrations"
+        )
     return claim
 
 

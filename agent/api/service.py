@@ -340,7 +340,7 @@ def _last_audit(
 def _not_ready() -> NodeNotReady:
     return NodeNotReady(
         "the agent has not started its driver yet",
-        "try again in a moment; agent status shows what it waits for",
+        "try again in a moment; see what it waits for: agent status",
     )
 
 

@@ -46,7 +46,7 @@ def request_in(file: str, client: ApiClient) -> dict[str, Any]:
                     f"{display_name(file)}: it names no node, and the agent has "
                     f"{number_of(len(nodes), 'node')}"
                 ),
-                "name a node by its uuid, see agent status",
+                "name a node by its uuid; see them: agent status",
             )
         wanted["node"] = nodes[0]["uuid"]
     return wanted

@@ -36,7 +36,7 @@ SWITCH_SECONDS = 0.0005
 READ_SECONDS = 10.0
 UNREADABLE = (
     "check that the files of --config-file and of the folders --config-dir and "
-    "[compute] provider_config_location can be read, then agent reload"
+    "[compute] provider_config_location can be read; then: agent reload"
 )
 
 Reread = Callable[[], cfg.ConfigOpts]

@@ -172,7 +172,7 @@ def snapshot(
             return copied
         time.sleep(PAUSE)
     what = f"{location.option}: the store {location} changes all the time"
-    raise StoreError(what, "try again, or look at agent status")
+    raise StoreError(what, "try again; see why: agent status")
 
 
 def _attempt(

@@ -63,20 +63,20 @@ SERVER_REMEDIES = {
     "53": (
         "make room or raise the limits on the database server; what was saved before is still there"
     ),
-    "55P03": "another agent has the same records locked for too long; see agent status there",
+    "55P03": "another agent has the same records locked for too long; see there: agent status",
     "22": REPORT,
     "23": REPORT,
     "54": REPORT,
 }
 START_EMPTY = (
-    "restore it from a backup with agent db restore FILE, or have agent db set-aside move it away, "
-    "which tells what follows"
+    "restore it from a backup: agent db restore FILE; or move it away, which tells what follows: "
+    "agent db set-aside"
 )
 # For a store of another version.
-SET_ASIDE = "have agent db set-aside move it away, which tells what follows"
+SET_ASIDE = "move it away, which tells what follows: agent db set-aside"
 ANOTHER_DATABASE = (
-    "name an empty database in [store] connection; then agent --once --adopt takes the tree over, "
-    "and agent guests import records the guests"
+    "name an empty database in [store] connection; then take the tree over: agent --once --adopt; "
+    "then have the guests recorded: agent guests import"
 )
 _SQLITE_REMEDIES = {
     sqlite3.SQLITE_CONSTRAINT: REPORT,
@@ -85,8 +85,8 @@ _SQLITE_REMEDIES = {
     sqlite3.SQLITE_NOTADB: START_EMPTY,
     sqlite3.SQLITE_CORRUPT: START_EMPTY,
     sqlite3.SQLITE_ERROR: START_EMPTY,
-    sqlite3.SQLITE_BUSY: "another process has it open for too long; see agent status",
-    sqlite3.SQLITE_LOCKED: "another process has it open for too long; see agent status",
+    sqlite3.SQLITE_BUSY: "another process has it open for too long; see which: agent status",
+    sqlite3.SQLITE_LOCKED: "another process has it open for too long; see which: agent status",
 }
 _FILE_REMEDIES: Sequence[tuple[Collection[int], str]] = (
     (
@@ -174,7 +174,7 @@ def damaged_record(location: Location, record: DamagedRecord) -> StoreError:
     )
     return StoreError(
         what,
-        "restore the store with agent db restore FILE, or remove the record",
+        "restore the store: agent db restore FILE; or remove the record",
         place=str(location),
         table=record.table,
         key=record.key,

@@ -374,8 +374,8 @@ class _Judgement:
             instance,
             detail,
             (
-                f"claim it again if it runs; else agent guests forget {instance.uuid}, and what it "
-                "holds here goes too"
+                "claim it again if it runs; else forget it, and what it holds here goes too: "
+                f"agent guests forget {instance.uuid}"
             ),
         )
 

@@ -268,7 +268,7 @@ def check_ready(state: NodeState) -> None:
     if state.problems:
         raise NodeDegraded(
             f"node {name} is degraded: {'; '.join(state.problems)}",
-            "see agent status; correct or remove the records named",
+            "correct or remove the records named; see them: agent status",
         )
 
 
@@ -307,7 +307,7 @@ def existing_claim(stored: StoredState) -> Claim:
     :raises UnknownClaim: there is none.
     """
     if stored.claim is None:
-        raise UnknownClaim("no claim has that id", "see agent claims")
+        raise UnknownClaim("no claim has that id", "see those on record: agent claims")
     return stored.claim
 
 

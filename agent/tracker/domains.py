@@ -303,7 +303,7 @@ def _doubts(
     if guest.uuid in others.unreadable:
         yield Refusal(
             "there is a record of it that makes no sense",
-            "see agent status; correct or remove the record",
+            "correct or remove the record; see it: agent status",
         )
     elif claims and owner is not None:
         yield Refusal(

@@ -242,13 +242,15 @@ def _move_records(stored: StoredState) -> tuple[Claim, Migration]:
     """
     claim = existing_claim(stored)
     if claim.purpose != "move" or stored.migration is None:
-        raise UnknownClaim(f"claim {claim.id} is no move", "see agent migrations")
+        raise UnknownClaim(f"claim {claim.id} is no move", "see those that are: agent migrations")
     return claim, stored.migration
 
 
 def _moved_instance(stored: StoredState) -> Instance:
     if stored.instance is None:
-        raise UnknownClaim("the record of the moved instance is gone", "see agent migrations")
+        raise UnknownClaim(
+            "the record of the moved instance is gone", "see those that are: agent migrations"
+        )
     return stored.instance
 
 

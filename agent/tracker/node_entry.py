@@ -206,7 +206,7 @@ def not_audited(node: ProviderUuid) -> NodeNotReady:
     """Return the error of a node that waits for its first audit."""
     return NodeNotReady(
         f"node {node} was not audited yet",
-        "wait for its first audit; see agent status if that does not come",
+        "wait for its first audit; if that does not come, see why: agent status",
     )
 
 

@@ -64,7 +64,9 @@ def node_record(
             f"the driver says {uuid}"
         )
         raise ConfigError(
-            what, "give the node its old uuid back, or remove the old one with agent decommission"
+            what,
+            "give the node its old uuid back; or remove the old one: agent decommission "
+            f"{namesake.uuid}",
         )
     if before is not None and before.host != agent.host:
         LOG.warning("node %s (%s) moved here from host %s", name, uuid, printable(before.host))

@@ -182,7 +182,7 @@ class NodeState:
             name = printable(self.node.name)
             raise NodeNotReady(
                 f"the driver could not report CPUs and cells of node {name} yet",
-                "wait for an audit with complete facts; agent status says what is missing",
+                "wait for an audit with complete facts; see what is missing: agent status",
             )
 
     @property

@@ -194,7 +194,8 @@ class OperationRunner:
             nodes = claimed_nodes(stored)
             if not nodes:
                 raise UnknownClaim(
-                    f"no claim or move {target.claim}", "see agent claims and agent migrations"
+                    f"no claim or move {target.claim}",
+                    "see claims: agent claims; see moves: agent migrations",
                 )
             either = nodes | ends_of_move(stored)
             # A node that was removed has no other agent that could be asked instead.
@@ -282,7 +283,7 @@ class OperationRunner:
         if found.host == self._host:
             return NodeNotReady(
                 f"node {node} was not audited since the agent started",
-                "wait for its first audit; see agent status if that does not come",
+                "wait for its first audit; if that does not come, see why: agent status",
             )
         return NodeHeldElsewhere(
             f"node {node} is managed by host {printable(found.host)}", "ask the agent of that host"
@@ -379,4 +380,4 @@ def nothing_audited() -> NodeNotReady:
 
 
 def _unknown(node: ProviderUuid) -> UnknownNode:
-    return UnknownNode(f"no node {node} here", "see agent status for the nodes of this host")
+    return UnknownNode(f"no node {node} here", "see the nodes of this host: agent status")

@@ -198,7 +198,7 @@ def contradictions(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     if state.host.mdevs is None:
         yield Refusal(
             "the host's mediated devices are not known yet, of which it may have some",
-            "try again after an audit; agent status says what is missing",
+            "try again after an audit; see what is missing: agent status",
         )
 
 

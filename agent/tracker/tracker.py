@@ -308,7 +308,9 @@ class Tracker:
             raise GuestsUnknown(
                 f"the guests of node {printable(state.node.name)} are unknown: "
                 + (printable(why) if why else "its driver does not report guests"),
-                "see agent status" if why else "such a driver's guests are known by their claims",
+                "see why: agent status"
+                if why
+                else "such a driver's guests are known by their claims",
             )
         claimed = {guest: reading.claims_of(guest) for guest in again}
         consumers = reading.consumers([guest.uuid for guest in state.host.guests])

@@ -224,7 +224,7 @@ def update_instance(
     """
     instance = stored.instance
     if instance is None:
-        raise UnknownInstance("no record of that instance", "see agent claims")
+        raise UnknownInstance("no record of that instance", "see those on record: agent claims")
     # Checked first, so that a caller that repeats a request after a lost answer reads the record
     # again, although the instance may have left this node.
     if update.version is not None and update.version != instance.version:
@@ -281,7 +281,7 @@ def forget_guest(
     instance, node = stored.instance, state.node
     if instance is None:
         raise UnknownInstance(
-            "no record of that instance", "see agent guests list and agent claims"
+            "no record of that instance", "see guests: agent guests list; see records: agent claims"
         )
     if instance.deleted and not stored.claims:
         return RecordChanges()
@@ -303,7 +303,9 @@ def forget_guest(
             f"{printable(state.host.guests_incomplete)}"
         )
         raise GuestsUnknown(
-            what, "see agent status; forget the guest once the hypervisor shows all guests"
+            what,
+            "forget the guest once the hypervisor shows all guests; see what is missing: "
+            "agent status",
         )
     if any(guest.uuid == instance.uuid for guest in state.host.guests or ()):
         raise WrongState(

@@ -347,8 +347,8 @@ def _record(consumer: ConsumerUuid, file: Path) -> tuple[Allocation, Mapping[Pro
     if not isinstance(document, dict) or any(field not in document for field in fields):
         raise BadRequest(
             f"{printable(str(file))}: it is no object with {', '.join(fields)}",
-            f"begin with agent allocation show {consumer} --format json; if it holds nothing, add "
-            "project_id and user_id of its server, and consumer_generation null",
+            f"begin with what it holds: agent allocation show {consumer} --format json; if it "
+            "holds nothing, add project_id and user_id of its server, and consumer_generation null",
         )
     if document.get("consumer", consumer) != consumer:
         raise BadRequest(

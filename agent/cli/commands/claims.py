@@ -230,7 +230,7 @@ def forget_guest(conf: cfg.ConfigOpts, options: Options) -> int:
 def _instance(wanted: str) -> ConsumerUuid:
     if not is_uuid(wanted):
         raise ConfigError(
-            f"{printable(wanted)} is no uuid", "see agent guests list for those of instances"
+            f"{printable(wanted)} is no uuid", "see those of instances: agent guests list"
         )
     return ConsumerUuid(normal_uuid(wanted))
 

@@ -159,7 +159,7 @@ def _no_guest(guest: ConsumerUuid, report: Report) -> AgentError:
         return ExplainRefused(
             f"guest {guest}: not found, and not all is known: {problem.message}", problem.remedy
         )
-    return ExplainRefused(f"no node of this agent has guest {guest}", "agent guests list has all")
+    return ExplainRefused(f"no node of this agent has guest {guest}", "see all: agent guests list")
 
 
 def _exit_code(found: Explanation) -> int:

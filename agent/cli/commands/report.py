@@ -91,7 +91,7 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
             else "no tree in the store",
             f"it has {name_first([tree.name for tree in trees])}"
             if trees
-            else "agent --once puts one there",
+            else "put one there: agent --once",
         )
     found = without_daemon.last_found(conf, store)
     views = without_daemon.record_views(conf, store)

@@ -240,7 +240,7 @@ def _check_driver(conf: cfg.ConfigOpts) -> None:
     if name and isinstance(drivers.load(name, conf), NeedsLease):
         raise IdentityError(
             f"the nodes of driver {printable(name)} have the uuids of its backend",
-            "see agent status for them",
+            "see them: agent status",
         )
 
 

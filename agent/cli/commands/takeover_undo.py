@@ -21,8 +21,8 @@ from agent.model.finding import CHANGED, DONE, PARTLY
 from agent.model.mirror import Name
 from agent.model.names import ProviderUuid, choose_nodes, name_first, number_of, printable
 from agent.model.report import exit_code
-from agent.render.json_report import report_document
 from agent.render.document import remedy_lines
+from agent.render.json_report import report_document
 from agent.render.look import look_of, to_string
 from agent.render.text import render_report
 from agent.store.store import Store
@@ -76,7 +76,9 @@ def undo_takeover(conf: cfg.ConfigOpts, options: Options) -> int:
         if dry_run:
             # Of the nodes that were looked at, and no others.
             chosen = shlex.join(word for node in options.nodes for word in ("--node", node))
-            does = f"this is the plan only, which this carries out: agent takeover undo --yes {chosen}"
+            does = (
+                f"this is the plan only, which this carries out: agent takeover undo --yes {chosen}"
+            )
             lines += to_string(remedy_lines(does.rstrip(), look, ""), look)
         write(render_report(given.report, look) + lines)
     return code

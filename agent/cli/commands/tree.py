@@ -50,7 +50,7 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
             f"it has {name_first([tree.name for tree in found]) or 'none'}",
         )
     if not chosen:
-        raise StoreError(f"no tree in the {place}", "agent --once puts one there")
+        raise StoreError(f"no tree in the {place}", "put one there: agent --once")
     if options.as_document:
         write_document(tree_document(chosen), options)
     elif options.format == "dot":

@@ -167,7 +167,7 @@ def move_between_root_and_children(
             consumers_without_cells,
             (
                 "set [compute] tree_layout and numa_mode back, or move these consumers away first; "
-                "agent guests import records guests that run here"
+                "have guests that run here recorded: agent guests import"
             ),
         )
 

@@ -351,8 +351,8 @@ LEFTOVER = Removal(
                 GUEST,
                 "warning",
                 f"instance {GUEST} (building) is on this node and {HOLDS}, but has no claim",
-                f"claim it again if it runs; else agent guests forget {GUEST}, and what it holds "
-                "here goes too",
+                "claim it again if it runs; else forget it, and what it holds here goes too: "
+                f"agent guests forget {GUEST}",
             ),
         ),
         ({**HERE, "task_state": "rebuilding"}, [], (), None),

@@ -158,6 +158,8 @@ class PageNode:
     last_good_audit: str
     severities: Mapping[str, int]
     """Severity to the number of differences; only those that occur."""
+    no_drift: str
+    """What is said where none occurs."""
     providers: tuple[PageProvider, ...]
     """Parents before their children."""
     to_ask: str
@@ -272,6 +274,7 @@ def page_node(number: int, node: Document) -> PageNode:
         audited=moment(node["audited_at"]),
         last_good_audit=moment(node["last_good_audit_at"]),
         severities={name: counts[name] for name in SEVERITIES if counts[name]},
+        no_drift=_no_drift(node["state"]),
         providers=providers,
         to_ask=""
         if any(bar.in_placement is not None for bar in bars)
@@ -294,6 +297,12 @@ def page_node(number: int, node: Document) -> PageNode:
             for migration in node["migrations"]
         ),
     )
+
+
+def _no_drift(state: str | None) -> str:
+    if state is None:
+        return "drift unknown"
+    return "no drift" if state in WELL else "no drift is known: the last audit was incomplete"
 
 
 def _tone(state: str | None, troubles: object) -> Tone:

@@ -112,7 +112,7 @@ const band = (node, prefix) => {
     words("p", "", words("span", `state ${node.tone}`, node.state),
       node.errors.length ? [" ", element("a", { class: "severity error", href: `#${prefix}-errors` }, plural(node.errors.length, "error"))] : [],
       severities.length ? severities.map(([severity, count]) => [" ", element("a", { class: `severity ${severity}`, href: `#${prefix}-drift` },
-        `drift: ${severity === "warning" ? plural(count, severity) : `${count} ${severity}`}`)]) : [" ", words("span", "", "no drift")], " ", words("span", "", "·"), " ",
+        `drift: ${severity === "warning" ? plural(count, severity) : `${count} ${severity}`}`)]) : [" ", words("span", "", node.no_drift)], " ", words("span", "", "·"), " ",
       node.steps.length ? element("a", { href: `#${prefix}-plan` }, `${pending ? "would change: " : ""}${plural(pending || operations(node.steps), "operation")}`)
         : words("span", "", "nothing to change")),
     words("p", "dim", words("code", "", node.uuid || "uuid not known yet"), node.driver ? ` · driver ${node.driver}` : "",

@@ -71,11 +71,21 @@ def test_the_errors_of_a_node_that_was_never_written_are_told(
     # Of a node that could not be judged nobody knows that there is no drift.
     assert "no drift is known: the last audit was incomplete" in agent.run("drift").stdout
     # The same node under its right uuid is the only one then.
-    right = {**HOST, "uuid": "5f9c2a34-7d1e-4a8b-9c46-00000000e1f3"}
+    right = {**HOST, "uuid": "5f9c2a34-7d1e-4a8b-9c46-00000000e1f3", "guests": []}
     agent = from_file(http_placement, tmp_path / "agent", right)
     assert agent.run("--once").code == 0
     (node,) = agent.run("status", "--format", "json").json["nodes"]
     assert (node["uuid"], node["state"]) == (right["uuid"], "in-sync")
+    page = tmp_path / "page.html"
+    for dedicated, told in (
+        ("90", "no drift is known: the last audit was incomplete"),
+        ("", "no drift<"),
+    ):
+        assert agent.run("--once", "--compute-cpu_dedicated_set", dedicated).code == int(
+            bool(dedicated)
+        )
+        assert agent.run("report", str(page)).code == 0
+        assert told in page.read_text()
 
 
 def test_what_another_host_found_and_what_was_found_before_observing_is_not_told(

@@ -14,17 +14,19 @@ from agent.api.client import ApiClient, ApiUnreachable
 from agent.cli.command import Options
 from agent.cli.output import answer, write, write_document
 from agent.conf.service import SYSTEM_SOCKET, default_socket
-from agent.errors import AgentError, ConfigError, ConfigErrors
+from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.model.finding import DONE, PARTLY, Problem
 from agent.model.names import choose_nodes, name_first, printable
 from agent.render.document import Document, error_lines, error_rows
 from agent.render.look import Look, Text, look_of, to_string
 
 if TYPE_CHECKING:
+    from agent.render.json_report import StoredTree
     from agent.store.store import Store
 
 
 Answer = TypeVar("Answer")
+Node = TypeVar("Node")
 
 
 def client(conf: cfg.ConfigOpts) -> ApiClient:
@@ -45,9 +47,31 @@ def select_nodes(
 
     :raises ConfigErrors: a name matches no node.
     """
-    chosen, unmatched = choose_nodes(nodes, wanted, lambda node: (node["uuid"], node["name"]))
+    return _select(nodes, wanted, place, lambda node: (node["uuid"], node["name"]))
+
+
+def select_trees(
+    trees: Sequence["StoredTree"], wanted: Sequence[str], place: str
+) -> Sequence["StoredTree"]:
+    """Return the trees of the nodes that ``--node`` names, as :func:`select_nodes`.
+
+    :raises ConfigErrors: a name matches no node.
+    :raises StoreError: there is none.
+    """
+    if chosen := _select(trees, wanted, place, lambda tree: (tree.uuid, tree.name)):
+        return chosen
+    raise StoreError(f"no tree in {place}", "put one there: agent --once")
+
+
+def _select(
+    nodes: Sequence[Node],
+    wanted: Sequence[str],
+    place: str,
+    identify: Callable[[Node], tuple[str, str]],
+) -> Sequence[Node]:
+    chosen, unmatched = choose_nodes(nodes, wanted, identify)
     if unmatched:
-        there = name_first([printable(node["name"]) for node in nodes]) or "none yet"
+        there = name_first([printable(identify(node)[1]) for node in nodes]) or "none yet"
         raise ConfigErrors(
             [
                 ConfigError(

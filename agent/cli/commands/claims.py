@@ -29,7 +29,7 @@ from agent.model.devices import PciAddress
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ConsumerUuid, is_uuid, name_first, normal_uuid, printable
 from agent.model.node_records import ENDED
-from agent.render.document import Document
+from agent.render.document import Document, error_rows, problems_of
 from agent.render.look import Look, Text, escape_text, look_of
 from agent.render.records import claim_lines, migration_lines, move_lines, render_guests
 
@@ -197,11 +197,17 @@ def import_guests(conf: cfg.ConfigOpts, options: Options) -> int:
     )
     shown = {guest["uuid"] for node in found for guest in node["guests"]}
     if missing := [uuid for uuid in again if uuid not in shown]:
-        did = "would be" if options.dry_run else "were"
-        raise ConfigError(
-            f"no node shows a guest {name_first(missing)}; those that are shown {did} imported",
-            "see them: agent guests list",
+        unknown = ConfigError(
+            f"no node shows a guest {name_first(missing)}", "see those shown: agent guests list"
         )
+        if not found:
+            raise unknown
+        # Told where the others are.
+        first, *others = found
+        found = [
+            {**first, "errors": [*first["errors"], *error_rows(problems_of(unknown))]},
+            *others,
+        ]
     done = ("importable", "imported")
     return _show_guests(
         options,

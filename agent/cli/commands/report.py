@@ -16,10 +16,10 @@ from oslo_config import cfg
 
 from agent.api.client import ApiClient
 from agent.cli.command import Commands, Options
-from agent.cli.daemon_client import Page, from_daemon, read_pages, select_nodes
+from agent.cli.daemon_client import Page, from_daemon, read_pages, select_nodes, select_trees
 from agent.cli.output import answer
-from agent.errors import ConfigError, StoreError
-from agent.model.names import choose_nodes, name_first, number_of, printable
+from agent.errors import ConfigError
+from agent.model.names import number_of, printable
 from agent.model.node_records import ENDED
 from agent.model.report import NodeReport, Report
 from agent.render.document import Document, error_rows
@@ -40,8 +40,8 @@ def write_report_page(conf: cfg.ConfigOpts, options: Options) -> int:
     """Write the page of all nodes, or of those that match ``--node`` by name or uuid. Return the
     exit code.
 
-    :raises ConfigError: the file cannot be written, or the daemon has no such node.
-    :raises StoreError: no daemon runs, and the store cannot be read or has no such node.
+    :raises ConfigError, ConfigErrors: the file cannot be written, or there is no such node.
+    :raises StoreError: no daemon runs, and the store cannot be read or has no tree.
     :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
     """
     path = check_file(options.arguments["file"])
@@ -83,16 +83,7 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store", wanted: Sequence[str]) -> It
 
     stored = [one for one in without_daemon.recorded_trees(conf, store) if one[0].endpoint]
     trees, states = [tree for tree, _ in stored], {tree.uuid: state for tree, state in stored}
-    chosen, unmatched = choose_nodes(trees, wanted, lambda tree: (tree.uuid, tree.name))
-    if unmatched or not chosen:
-        raise StoreError(
-            f"--node {unmatched[0]}: no such tree in the store"
-            if unmatched
-            else "no tree in the store",
-            f"it has {name_first([tree.name for tree in trees])}"
-            if trees
-            else "put one there: agent --once",
-        )
+    chosen = select_trees(trees, wanted, "the store")
     found = without_daemon.last_found(conf, store)
     views = without_daemon.record_views(conf, store)
     moves = [move for move in _all(views.migrations, "migrations") if move["status"] not in ENDED]

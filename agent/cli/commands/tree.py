@@ -10,11 +10,16 @@ from oslo_config import cfg
 
 from agent.api.client import ApiClient
 from agent.cli.command import Commands, Options
-from agent.cli.daemon_client import RecordList, ask_daemon_or_store, from_daemon, show_list
+from agent.cli.daemon_client import (
+    RecordList,
+    ask_daemon_or_store,
+    from_daemon,
+    select_nodes,
+    select_trees,
+    show_list,
+)
 from agent.cli.output import write, write_document
-from agent.errors import StoreError
 from agent.model.inventory import capacity
-from agent.model.names import choose_nodes, name_first
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.render.document import Document
 from agent.render.json_report import StoredTree, tree_document
@@ -30,7 +35,8 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show the trees of all nodes, or of those that match ``--node`` by name or uuid. Return the
     exit code.
 
-    :raises StoreError: the store cannot be read, or there is no such tree.
+    :raises StoreError: the store cannot be read, or has no tree.
+    :raises ConfigErrors: there is no such tree.
     :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
     """
     # A daemon that has not audited any node yet knows no more than the store.
@@ -43,14 +49,7 @@ def show_tree(conf: cfg.ConfigOpts, options: Options) -> int:
             place = f"store {store}"
     # Neither daemon nor store has an order that is the same in every run.
     found = sorted(found, key=lambda tree: (tree.name, tree.endpoint))
-    chosen, unmatched = choose_nodes(found, options.nodes, lambda tree: (tree.uuid, tree.name))
-    if unmatched:
-        raise StoreError(
-            f"--node {unmatched[0]}: no such tree in the {place}",
-            f"it has {name_first([tree.name for tree in found]) or 'none'}",
-        )
-    if not chosen:
-        raise StoreError(f"no tree in the {place}", "put one there: agent --once")
+    chosen = select_trees(found, options.nodes, f"the {place}")
     if options.as_document:
         write_document(tree_document(chosen), options)
     elif options.format == "dot":
@@ -120,7 +119,8 @@ def _known_amounts(rows: Sequence[Mapping[str, Any]], key: str) -> dict[str, dic
 def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show all nodes, or those that match ``--node`` by name or uuid. Return the exit code.
 
-    :raises StoreError: the store cannot be read, or there is no such node.
+    :raises StoreError: the store cannot be read.
+    :raises ConfigErrors: there is no such node.
     :raises ApiProblem, ApiUnreachable: a daemon runs, but does not answer.
     """
     wanted = options.nodes
@@ -128,7 +128,7 @@ def show_resources(conf: cfg.ConfigOpts, options: Options) -> int:
         conf,
         options,
         lambda client: list(_resources_of_daemon(client, wanted)),
-        lambda store: _select(_of_store(conf, store), wanted),
+        lambda store: select_nodes(_of_store(conf, store), wanted, "the store"),
     )
     return show_list(
         options,
@@ -144,19 +144,9 @@ def _of_store(conf: cfg.ConfigOpts, store: "Store") -> Sequence[Document]:
     return resources(conf, store)
 
 
-def _select(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
-    chosen, unmatched = choose_nodes(nodes, wanted, lambda node: (node["uuid"], node["name"]))
-    if unmatched:
-        raise StoreError(
-            f"--node {unmatched[0]}: no records of such a node",
-            f"there are {name_first([node['name'] for node in nodes]) or 'none'}",
-        )
-    return chosen
-
-
 def _resources_of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
     # Details are read for the chosen nodes only, because there may be thousands.
-    for summary in _select(list(client.nodes()), wanted):
+    for summary in select_nodes(list(client.nodes()), wanted):
         node = client.node(summary["uuid"])
         placement = list(offered_inventories(client.tree(node["uuid"])["tree"]))
         yield {

@@ -153,7 +153,7 @@ def test_report_names_nodes_as_other_commands_do(example):
     assert example.run("--once").code == 0
     answer = example.run("report", "--node", "other", "nodes.html")
     assert answer.code == 1
-    assert "--node other: no such tree in the store" in answer.stderr
+    assert "--node other: the store has no such node" in answer.stderr
     document = example.run("report", "--node", "node-*", "--format", "json", "nodes.html").json
     assert (document["source"], document["nodes"]) == ("store", 1)
 

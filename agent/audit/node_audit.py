@@ -141,7 +141,8 @@ class NodeAudit:
                     if not self.context.gives_back:
                         tree = outcome.shaped.plan.target.tree
                         misplaced = self._misplaced.drift(seen.records.state, tree, clock.now())
-                        outcome = replace(outcome, drift=(*outcome.drift, *misplaced))
+                        if misplaced:
+                            outcome = replace(outcome, drift=(*outcome.drift, *misplaced))
                 if (yield from self._flushing.flush(run, outcome)):
                     return
 
@@ -246,7 +247,7 @@ class NodeAudit:
         name, context = self.node.name, self.context
         # The host's own name was checked at the start.
         own = name == context.agent or context.server.backend == "embedded"
-        if is_unnamed(name) and not (own or context.observes or context.gives_back):
+        if not (own or context.observes or context.gives_back) and is_unnamed(name):
             raise InvalidTree(
                 f"driver {self.node.driver} only calls this node {printable(name)}: such a name is "
                 "not published",
@@ -271,7 +272,7 @@ class NodeAudit:
                 if run.records is not None:
                     records = self._reader.note_reserved(run.records, dry_run=False)
                     run.records = records
-                    if run.state() in ("in-sync", "changed"):
+                    if records.state.node.dirty and run.state() in ("in-sync", "changed"):
                         self.context.tracking.usage_step.mark_published(
                             self.node.uuid, records.version
                         )

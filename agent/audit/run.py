@@ -144,7 +144,8 @@ class AuditRun:
     @property
     def reading_options(self) -> AuditOptions:
         """The options for the reads of an attempt: only the first one reads everything again."""
-        return replace(self.options, reread=self.options.reread and self.attempts == 1)
+        first = self.attempts == 1
+        return self.options if first else replace(self.options, reread=False)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

@@ -223,12 +223,11 @@ def lock_nodes(
         for uuid in sorted(nodes):
             # Another one, or none, if the node was removed while this thread waited.
             while (entry := entries.get(uuid)) is not None:
-                with ExitStack() as attempt:
-                    attempt.enter_context(entry.lock)
-                    if entries.get(uuid) is entry:
-                        stack.push(attempt.pop_all())
-                        locked[uuid] = entry
-                        break
+                # Kept to the end, because nobody waits for the lock of a node that was removed.
+                stack.enter_context(entry.lock)
+                if entries.get(uuid) is entry:
+                    locked[uuid] = entry
+                    break
         yield locked
 
 

@@ -189,7 +189,9 @@ SUBJECT = (
             CLAIM,
             or_(
                 CLAIM.c.id == CLAIM_ID,
-                and_(CLAIM.c.instance == _GUEST.c.uuid, CLAIM.c.state != "released"),
+                # Not as a parameter: SQLite would compile the statement anew each time, because its
+                # value decides whether the index of open claims can be used.
+                and_(CLAIM.c.instance == _GUEST.c.uuid, OPEN),
             ),
         )
         .outerjoin(INSTANCE, INSTANCE.c.uuid == _GUEST.c.uuid)

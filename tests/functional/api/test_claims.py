@@ -2,6 +2,8 @@
 refusal leaves the database as it was.
 """
 
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -99,6 +101,22 @@ def test_a_claim_of_a_new_guest_is_one_transaction_of_four_statements(site, ha):
         ["INSERT", "INTO", "claim"],
         ["COMMIT"],
     ]
+
+
+def test_the_statements_of_a_claim_are_compiled_once(site, ha):
+    compiled = []
+
+    def allow(_action, table, *_more):
+        compiled.append(table)
+        return sqlite3.SQLITE_OK
+
+    site.call("POST", "/v1/claims", claim_body(ha, "i1"))
+    with closing(site.world.store._engine.raw_connection()) as connection:
+        connection.driver_connection.set_authorizer(allow)
+    for name in ("i2", "i3"):
+        compiled.clear()
+        assert site.call("POST", "/v1/claims", claim_body(ha, name)).status == 201
+    assert set(compiled) <= {"COMMIT"}
 
 
 def test_the_same_claim_again_is_the_same_and_another_of_its_id_is_refused(site, ha):

@@ -51,6 +51,7 @@ from agent.placement.client import PlacementClient
 from agent.placement.mirror import read_providers
 from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
+from agent.tracker.nova_commands import migrate
 from agent.tracker.stored_state import InstanceClaim, PlannedChange, Resources
 
 MOST_QUERIES = 40
@@ -353,11 +354,29 @@ class Suggester:
         for some in guests_to_move(guests, fits_without):
             yield Suggestion(
                 "guests",
-                f"move away {' and '.join(some)}",
+                self._ways_to_end(some),
                 ""
                 if self.offered
                 else "computed from what Placement has; Placement itself was not asked",
             )
+
+    def _ways_to_end(self, consumers: Sequence[ConsumerUuid]) -> str:
+        """Return how to have the node without the consumers. What no record and no hypervisor knows
+        is no guest that could be moved.
+        """
+        node, shown = self.state.node.uuid, self.state.host.guests or ()
+        guests = {guest.uuid for guest in shown} | self.state.instances.keys()
+        moved = [one for one in consumers if one in guests]
+        ways = [f"move away {' and '.join(moved)}: {' && '.join(map(migrate, moved))}"] * bool(
+            moved
+        )
+        ways += [
+            f"if nova has no server or migration {one}, end what it holds: agent allocation "
+            f"remove-tree {one} {node}"
+            for one in consumers
+            if one not in guests
+        ]
+        return "; ".join(ways)
 
     def _changed(self, explained: NodeExplanation) -> Iterator[Suggestion]:
         """Yield the parts of the request without which the node would do."""

@@ -20,7 +20,7 @@ from agent.model.finding import Problem
 from agent.model.instance import Instance
 from agent.model.names import format_cpu_list, number_of
 from agent.placement.allocations.candidates import CandidateQuery
-from agent.render.document import command_line, error_lines, error_rows
+from agent.render.document import command_line, error_lines, error_rows, remedy_ways
 from agent.render.look import Look, Text, escape_text, table_lines, to_string, wrap_line
 
 SCHEMA = "compute-node-agent/explain/1"
@@ -221,7 +221,7 @@ def _node_lines(node: NodeExplanation, look: Look, *, here: bool) -> Iterator[Te
     if node.suggestions:
         yield Text("  what would make it fit", "bold")
         for suggestion in node.suggestions:
-            yield from _item(_suggestion_text(suggestion), look)
+            yield from _suggestion_lines(suggestion, look)
     if node.pending:
         what = f"{number_of(node.pending, 'change')} of the tree not in Placement yet"
         yield from wrap_line(
@@ -230,9 +230,12 @@ def _node_lines(node: NodeExplanation, look: Look, *, here: bool) -> Iterator[Te
     yield from error_lines(node.problems, look)
 
 
-def _suggestion_text(suggestion: Suggestion) -> str:
+def _suggestion_lines(suggestion: Suggestion, look: Look) -> Iterator[Text]:
     tested = f" (not tested: {suggestion.guess})" if suggestion.guess else " (tested)"
-    return suggestion.text + tested
+    for words, command in remedy_ways(suggestion.text):
+        yield from _item(words.removesuffix(":") + tested + ":" * bool(command), look)
+        if command:
+            yield escape_text(f"        {command}")
 
 
 def _placement_lines(answer: CandidateAnswer, look: Look) -> Iterator[Text]:

@@ -11,6 +11,7 @@ from tests.functional.cli.setups import on
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.placement import Placement
+from tests.support.shell import Shell
 from tests.support.system import AgentHere, Result
 
 PAGE = (CHECKOUT / "docs" / "explain.md").read_text(encoding="utf-8")
@@ -253,3 +254,17 @@ def test_what_is_no_request_is_refused(
     agent = AgentHere(tmp_path / "agent", on(_http_placement))
     result = agent.run("explain", *arguments)
     assert (result.code, result.stdout) == (1, ""), result
+
+
+def test_a_consumer_that_is_no_guest_is_not_moved_away_but_ended(
+    host: AgentHere, _http_placement: HttpPlacement
+) -> None:
+    leftover = "33333333-3333-4333-8333-333333333333"
+    _http_placement.other.claim({ROOT: {"DISK_GB": 80}}, leftover)
+    asked = ("explain", "--vcpus", "1", "--ram", "512", "--disk", "50")
+    result = host.run(*asked, "--suggest")
+    assert (result.code, "move away" in result.stdout) == (2, False), result
+    (command,) = [line.strip() for line in result.stdout.splitlines() if "remove-tree" in line]
+    Shell(host.folder / "programs", host).run(command)
+    assert _http_placement.other.call("GET", f"/allocations/{leftover}").json()["allocations"] == {}
+    assert host.run(*asked).code == 0

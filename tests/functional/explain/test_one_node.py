@@ -153,7 +153,8 @@ def test_guests_to_move_away_make_room(host: ExplainedHost) -> None:
     moved = [one.text for one in explained.suggestions if one.kind == "guests"]
     assert moved
     there = {str(found.instance): found.id for found in host.state.claims.values()}
-    guest = moved[0].removeprefix("move away ")
+    guest, command = moved[0].removeprefix("move away ").split(": ")
+    assert command == f"openstack server migrate {guest}"
     host.agent.tracking.tracker.abort(there[guest])
     host.placement.other.release(guest)
     assert host.explain(request).fits

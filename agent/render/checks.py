@@ -3,20 +3,24 @@ check`` (what valid files would change) and ``agent takeover check`` (verdicts, 
 commands).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agent.model.devices import DeviceRecord, PciDevice
+from agent.model.facts import HostFacts
 from agent.model.finding import Problem
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.report import NodeReport
-from agent.pci.device_request import Alias, Aliases, device_groups
+from agent.pci.device_request import EXTRA_SPEC, Alias, device_groups, device_requests, matches
 from agent.pci.settings import Matched, PciSettings, PresentDevices, device_rows, match_devices
 from agent.provider_config.applying import ProviderConfig
 from agent.render.document import Document, error_lines, problems_in, remedy_lines
 from agent.render.look import Look, Text, escape_text, to_string, wrap_line
 from agent.render.operation_lines import operation_lines
+
+Offered = tuple[DeviceRecord, Matched]
+"""A device that guests may have, and the object of ``device_spec`` that offers it."""
 
 
 def render_pci_check(found: Document, look: Look) -> str:
@@ -88,6 +92,8 @@ def _device(device: Document, report: bool) -> Text:
         words += [device["resource_class"], *device["traits"]]
     if device["serves"] == "host":
         words.append(device["host_use"])
+    elif device["serves"] == "guests" and device["mediated"]:
+        words.append("no guest can have it while it has mediated devices")
     return Text.assemble("    ", (device["address"], "bold"), escape_text("  " + "  ".join(words)))
 
 
@@ -99,6 +105,8 @@ def _alias(alias: Document) -> Iterator[Text]:
         )
     for group in alias["groups"]:
         yield escape_text("    asks for " + "  ".join(_asked(group)))
+    if not alias["offered"]:
+        yield Text("    no device that is offered here is one", "yellow")
 
 
 def _asked(group: Document) -> Sequence[str]:
@@ -107,14 +115,20 @@ def _asked(group: Document) -> Sequence[str]:
 
 
 def devices_document(
-    node: ProviderUuid, devices: Iterable[PciDevice], settings: PciSettings
+    node: ProviderUuid, facts: HostFacts, settings: PciSettings, for_guests: list[Offered]
 ) -> Document:
     """Return the document of a node's devices, and of those that each object of ``device_spec``
-    offers.
+    offers. Those that guests may have are added to ``for_guests``.
     """
-    present = PresentDevices.of(devices)
+    present = PresentDevices.of(facts.pci or ())
     offered = {match.device.address: match for match in match_devices(present, settings.specs)}
     rows = {row.address: row for row in device_rows(node, present, settings.specs)}
+    for_guests.extend(
+        (rows[str(address)], match)
+        for address, match in offered.items()
+        if rows[str(address)].serves == "guests"
+    )
+    mediated = {parent.name for parent in facts.mdev or () if parent.mdevs}
     return {
         "specs": [
             {
@@ -128,25 +142,48 @@ def devices_document(
             for spec in settings.specs
         ],
         "devices": [
-            _device_document(
-                device, present, offered.get(device.address), rows.get(str(device.address))
-            )
+            {
+                **_device_document(
+                    device, present, offered.get(device.address), rows.get(str(device.address))
+                ),
+                "mediated": not mediated.isdisjoint(
+                    {str(device.address), str(device.physical_function)}
+                ),
+            }
             for device in present
         ],
     }
 
 
-def aliases_document(aliases: Aliases) -> list[Document]:
-    """Return the documents of the aliases, each with its request groups for one device."""
+def aliases_document(settings: PciSettings, offered: Sequence[Offered]) -> list[Document]:
+    """Return the documents of the aliases, each with its request groups for one device, and how
+    many of the devices ``offered`` to guests it means.
+    """
     return [
         {
             "name": alias.name,
             "numa_policy": alias.policy,
             "alternatives": [alternative.spec for alternative in alias.alternatives],
             "groups": list(_groups(alias)),
+            "offered": sum(_means(alias, *one, settings.report) for one in offered),
         }
-        for alias in aliases.values()
+        for alias in settings.aliases.values()
     ]
+
+
+def _means(alias: Alias, device: DeviceRecord, match: Matched, report: bool) -> bool:
+    """Return whether the device is of a kind that the alias names. ``report``: Placement, which
+    counts it, has to have the class and the traits that the alias asks for.
+    """
+    for alternative in alias.alternatives:
+        only = {alias.name: replace(alias, alternatives=(alternative,))}
+        (request,) = device_requests({EXTRA_SPEC: f"{alias.name}:1"}, only, None, "")
+        counted = alternative.counted_by in (None, match.resource_class)
+        if matches(device, request) and (
+            not report or (counted and alternative.traits <= match.traits)
+        ):
+            return True
+    return False
 
 
 def _groups(alias: Alias) -> Iterator[Document]:

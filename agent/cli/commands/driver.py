@@ -24,7 +24,7 @@ from agent.model.facts import HostFacts
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.pci.settings import PciSettings, PresentDevices, match_devices
-from agent.render.checks import aliases_document, devices_document, render_pci_check
+from agent.render.checks import Offered, aliases_document, devices_document, render_pci_check
 from agent.render.document import Document, error_rows, problems_of
 from agent.render.look import Look, Text, escape_text, look_of, to_string, wrap_line
 from agent.tree.policy import MdevPolicy
@@ -141,6 +141,7 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
             managed_nodes(*driver, conf.compute.facts_deadline), options.nodes, parts.driver_name
         )
         ConfigErrors.raise_if_any(errors)
+        offered: list[Offered] = []
         nodes = [
             _node(
                 uuid,
@@ -148,6 +149,7 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
                 lambda node: node_facts(*driver, node, conf.compute.facts_deadline),
                 parts.pci,
                 parts.policy.mdev,
+                offered,
             )
             for uuid, name in found.items()
         ]
@@ -159,17 +161,22 @@ def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
         "notice": "; ".join(parts.notes),
         "report_in_placement": parts.pci.report,
         "nodes": nodes,
-        "aliases": aliases_document(parts.pci.aliases),
+        "aliases": aliases_document(parts.pci, offered),
     }
     text = render_pci_check(document, look_of(sys.stdout))
     return answer(options, SCHEMA, document, text, code)
 
 
 def _node(
-    uuid: str, name: str, facts_of: Facts, settings: PciSettings, policy: MdevPolicy
+    uuid: str,
+    name: str,
+    facts_of: Facts,
+    settings: PciSettings,
+    policy: MdevPolicy,
+    offered: list[Offered],
 ) -> Document:
-    """Return the document of one node. An error of the node is part of it, so that the others are
-    shown.
+    """Return the document of one node, and add the devices that guests may have to ``offered``. An
+    error of the node is part of it, so that the others are shown.
     """
     nothing = {"name": name, "uuid": uuid, "specs": [], "devices": []}
     try:
@@ -188,7 +195,7 @@ def _node(
     errors = error_rows(problems_of(ConfigErrors(wrong))) if wrong else []
     return {
         **nothing,
-        **devices_document(ProviderUuid(uuid), facts.pci or (), settings),
+        **devices_document(ProviderUuid(uuid), facts, settings, offered),
         "errors": errors,
     }
 

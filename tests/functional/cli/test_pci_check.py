@@ -99,6 +99,8 @@ def test_classes_traits_and_aliases_are_shown_as_placement_has_them(check) -> No
         "  nic  legacy",
         "    vendor_id=8086, product_id=1533, live_migratable=false",
         "    asks for CUSTOM_PCI_8086_1533:1  COMPUTE_MANAGED_PCI_DEVICE  !HW_PCI_LIVE_MIGRATABLE",
+        # The object does not say that it is not live migratable.
+        "    no device that is offered here is one",
     ]
 
 
@@ -346,3 +348,24 @@ def test_what_is_offered_is_in_the_records_after_an_audit_and_stays_there_while_
         "0000:81:02.2": "nobody",
     }
     assert audited({"pci": []}) == {}
+
+
+def test_what_is_offered_and_can_be_had_by_nobody_is_told(check) -> None:
+    gpu = {"address": "0000:3b:00.0", "vendor_id": "10de", "product_id": "1db4"}
+    parent = {"parent": gpu["address"], "types": {"nvidia-35": 1}}
+    parent["mdevs"] = [{"uuid": "8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01", "type": "nvidia-35"}]
+    aliases = [
+        {"name": "gpu", "vendor_id": "10de", "product_id": "1db4"},
+        {"name": "card", "vendor_id": "8086", "product_id": "1533"},
+        {"name": "mine", "resource_class": "CUSTOM_NOBODYS"},
+    ]
+    told = "no guest can have it while it has mediated devices"
+    for mdev in ([parent], []):
+        result = check(
+            {"pci": [gpu], "mdev": mdev},
+            [{"vendor_id": "10de"}],
+            report_in_placement=True,
+            alias=[json.dumps(alias) for alias in aliases],
+        )
+        assert (result.code, told in result.stdout) == (0, bool(mdev)), result
+        assert result.stdout.count("no device that is offered here is one") == 2

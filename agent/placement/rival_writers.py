@@ -2,6 +2,7 @@
 the pause that keeps the two from writing against each other.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -50,10 +51,6 @@ class _Written:
     again: bool = False
     """Whether it was changed back since the last write."""
 
-    @property
-    def rival(self) -> bool:
-        return self.times >= TOLD
-
 
 class RivalWriters:
     """The writes on one node and how often each was changed back, for the life of the process."""
@@ -61,6 +58,8 @@ class RivalWriters:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._written: dict[Item, _Written] = {}
+        # No item was written before.
+        self._oldest = math.inf
 
     def withhold(self, plan: Plan) -> tuple[Plan, list[Outcome]]:
         """Return ``plan`` without what another writer would change back now, and with drift that
@@ -76,7 +75,7 @@ class RivalWriters:
         waiting = {
             item
             for item, written in self._written.items()
-            if written.rival and item in wanted and now - written.at < PAUSE
+            if written.times >= TOLD and item in wanted and now - written.at < PAUSE
         }
         if not waiting:
             return replace(plan, drift=drift), []
@@ -101,20 +100,30 @@ class RivalWriters:
         return replace(plan, operations=tuple(sent), drift=drift, withheld=bool(left)), outcomes
 
     def _count(self, wanted: Mapping[Item, Hashable], now: float) -> None:
-        for item, written in list(self._written.items()):
-            soon = now - written.at < PAUSE
-            if item in wanted and written.wanted == wanted[item]:
-                if not written.again:
-                    self._written[item] = replace(
-                        written, times=written.times + 1 if soon else 0, again=True
-                    )
-            elif item in wanted or not soon:
-                # Another value is wanted now, or the written value has lasted.
+        for item, value in wanted.items():
+            written = self._written.get(item)
+            if written is not None and written.wanted != value:
                 del self._written[item]
+            elif written is not None and not written.again:
+                times = written.times + 1 if now - written.at < PAUSE else 0
+                self._written[item] = replace(written, times=times, again=True)
+        # A first pass writes all that a node has, and each later one would search it.
+        if now - self._oldest >= PAUSE:
+            self._forget_lasting(wanted, now)
+
+    def _forget_lasting(self, wanted: Mapping[Item, Hashable], now: float) -> None:
+        """Forget the written values that have lasted."""
+        self._written = {
+            item: written
+            for item, written in self._written.items()
+            if item in wanted or now - written.at < PAUSE
+        }
+        self._oldest = min((written.at for written in self._written.values()), default=math.inf)
 
     def record_sent(self, outcomes: Iterable[Outcome]) -> None:
         """Record the operations that were done."""
         now = self._clock()
+        self._oldest = min(self._oldest, now)
         for outcome in outcomes:
             operation = outcome.operation
             if outcome.status == "done" and isinstance(operation, ProviderOperation):
@@ -134,7 +143,9 @@ class RivalWriters:
     def _drift(self) -> Iterator[Drift]:
         by_provider: dict[ProviderUuid, list[tuple[str, _Written]]] = {}
         # Chosen before they are sorted, because after a first pass all that it wrote is here.
-        rivals = [(item, written) for item, written in self._written.items() if written.rival]
+        rivals = [
+            (item, written) for item, written in self._written.items() if written.times >= TOLD
+        ]
         for (uuid, kind, name), written in sorted(rivals):
             by_provider.setdefault(uuid, []).append((f"{kind} {printable(name)}".strip(), written))
         for uuid, found in by_provider.items():

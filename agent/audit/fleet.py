@@ -24,7 +24,7 @@ from agent.driver.answers import chosen_nodes, managed_nodes
 from agent.driver.interface import LooksAtInstances, MarksNodes
 from agent.errors import AgentBug, AgentError, PlacementError, StandingBy, StoreError
 from agent.http.bounded import LastCalls
-from agent.model.finding import Problem
+from agent.model.finding import WELL, Problem
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, LastFound, NodeReport, Report, last_found
 from agent.placement import clock
@@ -260,25 +260,31 @@ class Fleet:
                 context.tracking.usage_step.remove_ended_records()
             except StoreError as error:
                 LOG.warning("records of what has ended long ago were not removed: %s", error)
-            self._save_found(nodes)
+            left = [node for node in nodes if node.uuid in chosen or node.state not in WELL]
+            self._save_found(left, whole=not (names or errors))
         if not names:
             self._tell_absent(found, nodes)
         return tuple(nodes)
 
-    def _save_found(self, nodes: Sequence[NodeReport]) -> None:
+    def _save_found(self, nodes: Sequence[NodeReport], *, whole: bool) -> None:
         """Save what was found where it is not what the audits before found. A failure is logged,
-        because the nodes' reports must still be returned; the next pass tries again.
+        because the nodes' reports must still be returned; the next pass tries again. ``whole``: the
+        host has no other nodes.
         """
         storage, now = self.context.server.storage, clock.now()
         try:
             if self._found is None:
-                self._found = {found.root: found for found in storage.last_found()}
+                self._found = {found.root: found for found in storage.last_found(self._host)}
             before = self._found
-            found = {node.uuid: last_found(node, before.get(node.uuid), now) for node in nodes}
+            found = {
+                node.uuid: last_found(node, self._host, before.get(node.uuid), now)
+                for node in nodes
+            }
             new = [one for uuid, one in found.items() if one is not before.get(uuid)]
-            if new:
-                storage.save_found(new)
-                self._found = before | found
+            gone = before.keys() - found.keys() if whole else frozenset()
+            if new or gone:
+                storage.save_found(self._host, new, gone)
+                self._found = found if whole else before | found
         except StoreError as error:
             LOG.warning("what the audits found was not saved: %s", error)
 

@@ -13,7 +13,6 @@ from agent.api.node_documents import JsonObject, node_records
 from agent.api.record_views import RecordViews
 from agent.cli.commands.tree import offered_inventories
 from agent.conf.default import host_name, only_observes
-from agent.model.finding import WELL
 from agent.model.instance import NOTHING, Amounts
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
@@ -48,13 +47,7 @@ def last_found(conf: cfg.ConfigOpts, store: Store) -> dict[str, LastFound]:
     """
     if only_observes(conf):
         return {}
-    found: dict[str, LastFound] = {one.root: one for one in store.last_found()}
-    if not conf.store.connection:
-        return found
-    # Other hosts have theirs in the same database.
-    with Records(store).reading() as reading:
-        here = {node.uuid for node in reading.nodes(host_name(conf)).records}
-    return {uuid: one for uuid, one in found.items() if uuid in here}
+    return {one.root: one for one in store.last_found(host_name(conf))}
 
 
 def drifts(conf: cfg.ConfigOpts, store: Store) -> list[JsonObject]:
@@ -104,12 +97,8 @@ def _found_nodes(
     found = last_found(conf, store)
     seen = list(_seen_trees(store))
     yield from ((tree, found.get(tree.uuid)) for tree in seen)
-    names = {tree.name for tree in seen}
     for uuid in found.keys() - {tree.uuid for tree in seen}:
-        # The providers of one that is well were deleted; a name that another has now was this
-        # node's under a former uuid.
-        if found[uuid].state not in WELL and found[uuid].name not in names:
-            yield StoredTree(found[uuid].name, uuid, "", ProviderTree(), frozenset()), found[uuid]
+        yield StoredTree(found[uuid].name, uuid, "", ProviderTree(), frozenset()), found[uuid]
 
 
 def _seen_trees(store: Store) -> Iterator[StoredTree]:

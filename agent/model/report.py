@@ -105,6 +105,8 @@ class LastFound:
     """What the audits of a node have found, as the store keeps it."""
 
     root: ProviderUuid
+    host: str
+    """Whose agent audits it."""
     name: str
     driver: str
     state: NodeState
@@ -114,11 +116,14 @@ class LastFound:
     """Since when they find the same, in seconds since the epoch."""
 
 
-def last_found(node: NodeReport, before: LastFound | None, now: float) -> LastFound:
-    """Return what is found of a node after an audit; ``before`` itself if that is the same."""
+def last_found(node: NodeReport, host: str, before: LastFound | None, now: float) -> LastFound:
+    """Return what is found of a node of ``host`` after an audit; ``before`` itself if that is the
+    same.
+    """
     # What was changed is in sync from then on.
     found = LastFound(
         ProviderUuid(node.uuid),
+        host,
         node.name,
         node.driver,
         "in-sync" if node.state == "changed" else node.state,

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Literal, Protocol, TypeVar
@@ -65,11 +65,11 @@ class PlacementStorage(Protocol):
         :raises RecordConflict: another agent wrote the journal since it was read.
         """
 
-    def last_found(self) -> Sequence[LastFound]:
-        """Return what the last audits found."""
+    def last_found(self, host: str) -> Sequence[LastFound]:
+        """Return what the last audits of a host's nodes found."""
 
-    def save_found(self, found: Sequence[LastFound]) -> None:
-        """Save what the last audits of these nodes found."""
+    def save_found(self, host: str, found: Sequence[LastFound], gone: Collection[str]) -> None:
+        """Save what the last audits of nodes of a host found, and forget the nodes ``gone``."""
 
     def together(self) -> AbstractContextManager[None]:
         """Save the views and journals of the block at its end, in one transaction if possible.
@@ -130,13 +130,13 @@ class OptionalStorage:
         """Save a journal. Return it with its new version."""
         return self._ask(lambda storage: storage.save_journal(root, journal), journal)
 
-    def last_found(self) -> Sequence[LastFound]:
+    def last_found(self, host: str) -> Sequence[LastFound]:
         """Return what the last audits found."""
-        return self._ask(lambda storage: storage.last_found(), ())
+        return self._ask(lambda storage: storage.last_found(host), ())
 
-    def save_found(self, found: Sequence[LastFound]) -> None:
+    def save_found(self, host: str, found: Sequence[LastFound], gone: Collection[str]) -> None:
         """Save what the last audits found."""
-        self._ask(lambda storage: storage.save_found(found), None)
+        self._ask(lambda storage: storage.save_found(host, found, gone), None)
 
     def together(self) -> AbstractContextManager[None]:
         """Do nothing: each save meets the first error by itself."""

@@ -2,14 +2,24 @@
 servers, and the ownership journals; and of what audits found last.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 from msgspec.json import Decoder, Encoder
-from sqlalchemy import Connection, Insert, Table, bindparam, exists, insert, select, update
+from sqlalchemy import (
+    Connection,
+    Insert,
+    Table,
+    bindparam,
+    delete,
+    exists,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects import sqlite
 
 from agent.errors import RecordConflict
@@ -188,17 +198,24 @@ def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
 # --- what audits found ----------------------------------------------------------------------------
 
 
-def load_found(connection: Connection) -> list[LastFound]:
-    """Return what audits found last of each node; what cannot be understood is left out, because
-    the next audit writes it anew.
+def load_found(connection: Connection, host: str) -> list[LastFound]:
+    """Return what audits found last of each node of a host; what cannot be understood is left out,
+    because the next audit writes it anew.
     """
     found = []
-    for row in connection.execute(select(*LAST_AUDIT.c)):
+    for row in connection.execute(select(*LAST_AUDIT.c).where(LAST_AUDIT.c.host == host)):
         with suppress(*NONSENSE):
             found.append(FOUND.value(row))
     return found
 
 
-def save_found(connection: Connection, found: Sequence[LastFound]) -> None:
-    """Save what audits found last of these nodes."""
-    connection.execute(_insert_or_update(connection, LAST_AUDIT), [FOUND.row(one) for one in found])
+def save_found(
+    connection: Connection, host: str, found: Sequence[LastFound], gone: Collection[str]
+) -> None:
+    """Save what audits found last of nodes of a host, and forget the nodes ``gone``."""
+    if found:
+        rows = [FOUND.row(one) for one in found]
+        connection.execute(_insert_or_update(connection, LAST_AUDIT), rows)
+    if gone:
+        of_host = LAST_AUDIT.c.host == host
+        connection.execute(delete(LAST_AUDIT).where(of_host, LAST_AUDIT.c.root.in_(gone)))

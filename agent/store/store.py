@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -103,14 +103,14 @@ class Store(AbstractContextManager["Store"]):
         self.write(placement_rows.save_journals, (root, journal))
         return replace(journal, version=journal.version + 1)
 
-    def last_found(self) -> list[LastFound]:
-        """Return what the last audits of all nodes found."""
-        return self._load(placement_rows.load_found)
+    def last_found(self, host: str) -> list[LastFound]:
+        """Return what the last audits of a host's nodes found."""
+        return self._load(lambda connection: placement_rows.load_found(connection, host))
 
-    def save_found(self, found: Sequence[LastFound]) -> None:
-        """Save what the last audits of these nodes found."""
+    def save_found(self, host: str, found: Sequence[LastFound], gone: Collection[str]) -> None:
+        """Save what the last audits of nodes of a host found, and forget the nodes ``gone``."""
         with self.writing() as connection:
-            placement_rows.save_found(connection, found)
+            placement_rows.save_found(connection, host, found, gone)
 
     @contextmanager
     def together(self) -> Iterator[None]:

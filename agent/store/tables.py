@@ -147,7 +147,7 @@ LAST_AUDIT = Table("last_audit", METADATA, *FOUND.columns(["root"]))
 # --- the schema's number --------------------------------------------------------------------------
 
 # A store with another number is refused, whichever is greater.
-VERSION = "0019"
+VERSION = "0020"
 # Written in the header of every SQLite file of the agent ("cnag"), so that a foreign file is
 # never taken for a store.
 APPLICATION_ID = 0x636E6167

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from tests.functional.cli.setups import configured, from_file
+from tests.functional.cli.setups import configured, from_file, host_file
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentHere
 
@@ -103,6 +103,27 @@ def test_what_another_host_found_and_what_was_found_before_observing_is_not_told
     text = agent.run("drift").stdout
     assert "unknown: only an audit finds it" in text
     assert "unknown-domain" not in text
+
+
+def test_what_was_found_of_a_node_goes_with_it_after_a_pass_over_all_nodes(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    def node(name: str) -> dict[str, object]:
+        guest = {"uuid": GUEST[:-1] + name, "name": name, "vcpus": 2, "memory_mib": 2048}
+        return {**HOST, "uuid": f"{HOST['uuid']}"[:-1] + name, "name": name, "guests": [guest]}
+
+    one, two = node("a"), node("b")
+    agent = from_file(http_placement, tmp_path / "agent", {"nodes": [one, two]})
+    assert agent.run("--once").code == 0
+    for nodes, words, known in (
+        ([one], ("--node", "a"), ["a", "b"]),
+        ([one], (), ["a"]),
+        ([one, two], (), ["a", "b"]),
+    ):
+        host_file(agent, {"nodes": nodes})
+        assert agent.run("--once", *words).code == 0
+        found = agent.run("drift", "--format", "json").json["nodes"]
+        assert [node["name"] for node in found if node["drift"]] == known
 
 
 def test_many_guests_with_one_reason_are_told_together(

@@ -10,7 +10,6 @@ from agent.errors import Undecided
 from agent.model.instance import Guest, GuestCell, PlacedCell
 from agent.numa.fit import Networks, NoFit, cells_named, fit
 from agent.numa.host import CellUsageError, HostCell, NoDeviceFit, Pages
-from agent.numa.matching import match
 from agent.numa.pair import Allocated, CellLimits, Pins, can_pin, pin
 from tests.unit.numa.cells import (
     NOTHING,
@@ -229,9 +228,6 @@ def test_tunnels_are_a_network_too():
 # --- memory, shared CPUs and pages of guest cells ---
 
 
-GENEROUS = CellLimits(cpu_ratio=16.0, memory_ratio=16.0)
-
-
 def paged(**pools: int) -> HostCell:
     """A shared cell of 16 GiB that tells about its pages."""
     return host_cell(0, cpus(0, 8), shared=True, pages=pages(**pools))
@@ -240,31 +236,6 @@ def paged(**pools: int) -> HostCell:
 def rules(reason) -> list[tuple[int, object, object]]:
     """The misfits of a refused guest: rule, needed, available."""
     return [(misfit.rule, misfit.needed, misfit.available) for misfit in reason.misfits.values()]
-
-
-# --- memory and shared CPUs -----------------------------------------------------------------------
-
-
-def test_no_ratio_lets_a_guest_overcommit_against_itself():
-    assert rules(refused(h2s(), shared((9, 1024)), limits=GENEROUS)) == [(2, 9, 8)] * 2
-
-
-def test_shared_cpus_up_to_the_ratio_fit():
-    host, limits = h2s(shared_used=12), CellLimits(2.0, 1.0)
-    assert placed_on(host, shared((4, 1024)), limits=limits) == [0]
-    assert rules(refused(host, shared((5, 1024)), limits=limits)) == [(4, 17, 16.0)] * 2
-
-
-def test_memory_up_to_the_ratio_fits():
-    host, limits = h2s(memory_used_mib=16384), CellLimits(16.0, 1.5)
-    assert placed_on(host, shared((1, 8192)), limits=limits) == [0]
-    assert rules(refused(host, shared((1, 8193)), limits=limits)) == [(4, 24577, 24576.0)] * 2
-
-
-def test_dedicated_guests_get_only_free_memory():
-    host = h2(memory_used_mib=12288)
-    assert placed_on(host, dedicated((2, 4096)), limits=GENEROUS) == [0]
-    assert rules(refused(host, dedicated((2, 4097)), limits=GENEROUS)) == [(1, 4097, 4096)] * 2
 
 
 # --- pages ----------------------------------------------------------------------------------------
@@ -278,12 +249,6 @@ def test_large_pages_are_taken_until_none_is_left():
     assert [(pool.used, pool.free) for pool in after.pages] == [(0, 4194304), (512, 0)]
     assert rules(refused(after, shared((1, 2), pages="large"))) == [(1, 2, {4: 4194304, 2048: 0})]
     assert placed(after, shared((1, 2), pages="any")).page_size_kib == 4
-
-
-def test_the_largest_pages_that_will_do_are_taken():
-    cell = paged(k4=4194304, k2048=512, k1048576=2)
-    assert placed(cell, shared((1, 2048), pages="large")).page_size_kib == 1048576
-    refused(cell, shared((1, 1536), pages="large"))
 
 
 def test_reserved_pages_are_nobody_s():
@@ -314,21 +279,6 @@ def test_given_back_twice_is_an_accounting_fault(caplog):
 
 
 # --- more -----------------------------------------------------------------------------------------
-
-
-def test_memory_in_huge_pages_has_no_part_in_the_ratio():
-    cell = replace(
-        paged(k4=2097152, k2048=4096),
-        memory_used_mib=8192 + 7168,
-        pages=(Pages(4, 2097152, used=7168 * 256), Pages(2048, 4096, used=4096)),
-    )
-    limits = CellLimits(16.0, 1.0)
-    assert placed(cell, shared((1, 1024)), limits=limits).page_size_kib == 4
-    assert rules(refused(cell, shared((1, 1025)), limits=limits)) == [(4, 8193, 8192.0)]
-    free = replace(
-        cell, pages=(Pages(4, 2097152, used=2097152), Pages(2048, 4096)), memory_used_mib=8192
-    )
-    assert placed(free, shared((1, 8192), pages="large"), limits=limits).page_size_kib == 2048
 
 
 def test_a_part_of_a_page_is_a_page():
@@ -731,29 +681,6 @@ def each_with_its_physnet(count: int):
     )
 
 
-def test_a_unique_matching_is_found_and_a_missing_one_refused():
-    assert placed_on(cells_of(8, 6, 4), dedicated((4, 512), (6, 512), (8, 512))) == [2, 1, 0]
-    reason = refused(cells_of(8, 6, 4), dedicated((5, 512), (5, 512), (8, 512)))
-    assert (reason.failed, reason.set_tests) == ("matching", 0)
-    assert {
-        (guest, host): (one.needed, one.available) for (guest, host), one in reason.misfits.items()
-    } == {
-        (0, 2): (5, 4),
-        (1, 2): (5, 4),
-        (2, 1): (8, 6),
-        (2, 2): (8, 4),
-    }
-
-
-def test_a_guest_cell_larger_than_every_host_cell_is_refused():
-    reason = refused(cells_of(8, 8, 8), dedicated((4, 512), (4, 512), (64, 512)))
-    assert reason.failed == "pair"
-    assert reason.message == "guest cell 2 fits no host cell"
-    assert [
-        (where, one.rule, one.needed, one.available) for where, one in reason.misfits.items()
-    ] == [((2, cell), 2, 64, 8) for cell in range(3)]
-
-
 def test_eight_cells_on_eight_are_one_set_to_test():
     host = cells_of(*[8] * 8)
     devices = LocalDevices(host, [3], 2)
@@ -762,40 +689,7 @@ def test_eight_cells_on_eight_are_one_set_to_test():
     assert fit(host, dedicated(*[(4, 1024)] * 8), devices=LocalDevices(host, [3], 1)).set_tests == 1
 
 
-def test_networks_leave_one_set_to_test():
-    host, guest = each_with_its_physnet(8), dedicated(*[(2, 1024)] * 4)
-    found = fit(host, guest, networks=networks(4, 5, 6, 7))
-    assert ([cell.host_cell for cell in found.cells], found.set_tests) == ([4, 5, 6, 7], 1)
-    devices = LocalDevices(host, [0], 1)
-    assert refused(host, guest, networks=networks(4, 5, 6, 7), devices=devices).failed == "devices"
-    assert devices.tests == 0
-
-
-def test_a_guest_cell_that_fits_nowhere_is_refused_before_any_set_is_tested():
-    host = cells_of(*[4] * 8)
-    devices = LocalDevices(host, [0], 1)
-    reason = refused(host, dedicated((2, 1024), (6, 1024)), devices=devices)
-    assert sorted(reason.misfits) == [(1, cell) for cell in range(8)]
-    assert (reason.failed, reason.set_tests, devices.tests) == ("pair", 0, 0)
-
-
 # --- the search -----------------------------------------------------------------------------------
-
-
-def test_sixteen_cells_on_sixteen_are_decided_with_a_reason_by_one_set():
-    host, guest = each_with_its_physnet(16), dedicated(*[(2, 1024)] * 16)
-    assert fit(host, guest).set_tests == 1
-    devices = LocalDevices(host, [3], 2)
-    assert (refused(host, guest, devices=devices).failed, devices.tests) == ("devices", 0)
-    assert refused(full(host, 5), guest).failed == "matching"
-
-
-def test_eight_cells_on_sixteen_without_enough_devices_anywhere_are_refused_without_a_set():
-    host = cells_of(*[8] * 16)
-    devices = LocalDevices(host, [3], 2)
-    assert (
-        refused(host, dedicated(*[(4, 1024)] * 8), devices=devices).set_tests == devices.tests == 0
-    )
 
 
 def test_only_sets_with_room_networks_and_enough_devices_are_tested():
@@ -835,11 +729,6 @@ def test_a_large_host_answers_within_the_budget_what_needs_no_devices(guest_cell
         <= 10
     )
     assert fit(host, guest, budget=500).set_tests <= 10
-
-
-def test_guest_cells_keep_their_order_where_they_can():
-    assert match([[True] * 3] * 3, [0, 1, 2]) == [0, 1, 2]
-    assert match([[True] * 3] * 2, [2, 0, 1]) == [2, 0]
 
 
 def test_cells_near_each_other_are_better():

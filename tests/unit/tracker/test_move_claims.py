@@ -2,26 +2,22 @@
 record.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agent.model.devices import DeviceRequest, MdevShare
-from agent.model.instance import Flavor, Instance
+from agent.model.instance import Flavor
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import Claim, Migration, RecordChanges
 from agent.tracker import move_claims
 from agent.tracker.errors import (
-    ClaimIdTaken,
     ClaimReleased,
     InstanceClaimed,
     InstanceDiffers,
     InvalidTrackerRequest,
-    NodeHeldElsewhere,
     TrackerError,
-    UnknownClaim,
     WrongState,
 )
 from agent.tracker.reserving import Reservation
@@ -32,7 +28,7 @@ from agent.tracker.stored_state import (
     StoredState,
     digest,
 )
-from tests.support.tracking import F1, F2, F3, FN, guest, instance
+from tests.support.tracking import F1, F3, guest, instance
 from tests.unit.store.record_samples import claim, device, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, pinned, state
 
@@ -132,47 +128,6 @@ def test_a_move_writes_every_field_of_its_claim_and_of_what_it_holds() -> None:
     assert (planner.wanted.id, planner.flavor) == (MOVE.uuid, F3)
 
 
-@pytest.mark.parametrize("kind", ["migration", "live-migration", "evacuation"])
-def test_a_move_that_is_no_resize_keeps_the_flavor(kind: str) -> None:
-    planner = Planned()
-    planned = claimed(asked=request(kind), planner=planner)
-    assert (planner.flavor, planned.claim.flavor_id) == (F1, "f1")
-    assert planned.changes.instances == ()
-    assert planned.changes.migrations == (
-        replace(
-            MOVE,
-            type=kind,  # type: ignore[arg-type]
-            status="accepted" if kind == "live-migration" else "pre-migrating",
-            new_flavor_id="f1",
-            dest_host="192.0.2.7",
-        ),
-    )
-
-
-def test_a_guest_without_a_record_is_recorded_as_the_caller_describes_it() -> None:
-    planned = claimed(StoredState(), request("migration"))
-    assert planned.changes.instances == (replace(I1, created_at=NOW, updated_at=NOW),)
-    assert [found.id for found in planned.changes.claims] == [MOVE.uuid]
-
-
-def test_a_claim_of_devices_at_the_source_is_no_half_of_the_move() -> None:
-    port = claim(I1, ELSEWHERE, id="port", purpose="devices")
-    other = claim(I1, HERE, id="other")
-    planned = claimed(StoredState(I1, claims=(port, other, SOURCE)), request())
-    assert [(found.id, found.half) for found in planned.changes.claims] == [
-        ("source", "old"),
-        (MOVE.uuid, "new"),
-    ]
-
-
-@pytest.mark.parametrize("host", [None, HERE.host])
-def test_a_move_names_the_host_of_its_destination_or_none(host: str | None) -> None:
-    assert claimed(asked=request(host=host)).claim.node == HERE.uuid
-    with pytest.raises(NodeHeldElsewhere, match="is managed by host HA, not HZ") as caught:
-        claimed(asked=request(host="HZ"))
-    assert caught.value.remedy
-
-
 # --- the record of the move -----------------------------------------------------------------------
 
 GIVEN = Migration(
@@ -201,13 +156,6 @@ def test_a_record_of_the_move_keeps_what_it_says(*, stored: bool) -> None:
         new_flavor_id="f1",
         updated_at=NOW,
     )
-
-
-def test_the_record_that_is_stored_counts_and_not_the_callers() -> None:
-    kept = replace(GIVEN, source_compute=ELSEWHERE.host, source_node=ELSEWHERE.uuid)
-    asked = request("live-migration", migration=replace(kept, version=9))
-    (record,) = claimed(replace(KNOWN, migration=kept), asked).changes.migrations
-    assert record.version == 4
 
 
 def test_a_record_of_the_move_that_has_no_source_gets_the_guests() -> None:
@@ -306,19 +254,6 @@ def test_a_move_that_cannot_be_says_why(
     with pytest.raises(error, match=message) as caught:
         claimed(known, asked)
     assert caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("where", "kind"),
-    [
-        (HERE_ALREADY, "resize"),
-        (HERE_ALREADY, "migration"),
-        (replace(HERE_ALREADY, node=ELSEWHERE.uuid), "live-migration"),
-        (replace(I1, node=HERE.uuid), "evacuation"),
-    ],
-)
-def test_a_guest_moves_on_its_own_node_only_with_what_allows_it(where: Instance, kind: str) -> None:
-    assert claimed(StoredState(where), request(kind, instance=where)).claim.node == HERE.uuid
 
 
 # --- what has to agree ----------------------------------------------------------------------------
@@ -424,14 +359,6 @@ def test_a_record_counts_unless_the_guest_left_and_comes_from_another_store(
         claimed(known, asked)
 
 
-# --- pages ----------------------------------------------------------------------------------------
-
-
-def flavor(pages: str | None) -> Flavor:
-    extra = {} if pages is None else {"hw:mem_page_size": pages}
-    return replace(FN, extra_specs={**FN.extra_specs, **extra})
-
-
 # --- requests that are repeated -------------------------------------------------------------------
 
 MADE = Claim(
@@ -443,16 +370,6 @@ MADE = Claim(
     migration=MOVE.uuid,
     digest=digest(request()),
 )
-
-
-@pytest.mark.parametrize("host", [HERE.host, ELSEWHERE.host])
-def test_a_repeated_request_is_answered_by_each_end_with_its_claim(host: str) -> None:
-    known = StoredState(I1, MOVE, MADE, (MADE,))
-    assert move_claims.repeat(known, request(), host) == PlannedChange(MADE)
-    with pytest.raises(ClaimIdTaken):
-        move_claims.repeat(known, request(flavor=F2), host)
-    with pytest.raises(UnknownClaim):
-        move_claims.repeat(StoredState(I1, MOVE), request(), host)
 
 
 @pytest.mark.parametrize("migration", [MOVE, None])
@@ -493,19 +410,3 @@ def test_a_source_takes_the_states_from_its_caller_without_comparing_them() -> N
     assert left(kind="migration", instance=same, given_fields=both).changes.instances == ()
     with pytest.raises(InstanceDiffers, match="host is HB, not HZ"):
         left(kind="migration", instance=replace(said, host="HZ"), given_fields=both)
-
-
-@pytest.mark.parametrize("kind", ["live-migration", "evacuation"])
-def test_a_guest_may_go_to_any_node_of_another_store(kind: str) -> None:
-    assert left(kind=kind, node=ELSEWHERE.uuid).claim.node == ELSEWHERE.uuid
-
-
-def plans() -> list[Callable[[], PlannedChange]]:
-    known = StoredState(replace(I1, deleted=True))
-    return [lambda: claimed(known), lambda: left(known)]
-
-
-@pytest.mark.parametrize("plan", plans())
-def test_neither_end_moves_a_deleted_guest(plan: Callable[[], PlannedChange]) -> None:
-    with pytest.raises(WrongState, match="only a guest that is on a host can be moved"):
-        plan()

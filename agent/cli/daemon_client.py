@@ -21,6 +21,7 @@ from agent.render.document import Document, error_lines, error_rows
 from agent.render.look import Look, Text, look_of, to_string
 
 if TYPE_CHECKING:
+    from agent.api.record_views import RecordViews
     from agent.render.json_report import StoredTree
     from agent.store.store import Store
 
@@ -143,9 +144,13 @@ def ask_daemon_or_store(
 
 
 def read_list(
-    conf: cfg.ConfigOpts, options: Options, name: str, query: Mapping[str, str]
+    conf: cfg.ConfigOpts,
+    options: Options,
+    name: str,
+    stored: Callable[["RecordViews"], Page],
+    query: Mapping[str, str],
 ) -> RecordList:
-    """Return all pages of the list ``name``.
+    """Return all pages of the list ``name``, which is ``stored`` in the store.
 
     :raises AgentError: as :func:`ask_daemon_or_store`.
     """
@@ -153,7 +158,7 @@ def read_list(
     def of_store(store: "Store") -> list[Document]:
         from agent.cli.without_daemon import record_views
 
-        return read_pages(query, getattr(record_views(conf, store), name))
+        return read_pages(query, stored(record_views(conf, store)))
 
     pages, offline = ask_daemon_or_store(
         conf,

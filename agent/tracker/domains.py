@@ -303,12 +303,15 @@ def _doubts(
     if guest.uuid in others.unreadable:
         yield Refusal(
             "there is a record of it that makes no sense",
-            "correct or remove the record; see it: agent status",
+            "correct or remove the record in the database, for which the agent has no command; see "
+            "it: agent status",
         )
     elif claims and owner is not None:
         yield Refusal(
             f"its instance is {place_of(owner)}, and has a claim there",
-            f"if it belongs here, give that back there first: agent guests forget {guest.uuid}",
+            "if it belongs here, end its record there first, at that host's agent: "
+            f"agent guests forget {guest.uuid}; if that host is dead, record an evacuation to "
+            "here, with its id: agent migrate claim MOVE.json && agent migrate finish ID",
         )
     elif claims is None and owner is not None:
         yield Refusal(f"its instance is {place_of(owner)}", _removed_or_kept(guest, owner))

@@ -65,7 +65,13 @@ def list_claims(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AgentError: neither daemon nor store can be read, or the instance has no claims.
     """
     instance = options.arguments["instance"]
-    found = read_list(conf, options, "claims", {"instance": instance} if instance else {})
+    found = read_list(
+        conf,
+        options,
+        "claims",
+        lambda views: views.claims,
+        {"instance": instance} if instance else {},
+    )
     if instance and not (found.documents or found.damaged):
         raise ConfigError(
             f"--instance {printable(instance)}: this instance has no open claim",
@@ -79,7 +85,7 @@ def list_migrations(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises AgentError: neither daemon nor store can be read.
     """
-    found = read_list(conf, options, "migrations", {})
+    found = read_list(conf, options, "migrations", lambda views: views.migrations, {})
     shown = [
         migration
         for migration in found.documents

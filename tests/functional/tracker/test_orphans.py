@@ -96,11 +96,28 @@ def test_a_guest_with_a_claim_on_another_host_is_recorded_again_once_that_has_en
     (refused,) = ha.tracker.import_guests(ha.node, [guest("i1")]).guests
     (refusal,) = refused.refusals
     assert refusal.reason == "its instance is on host HB, and has a claim there"
-    assert refusal.remedy.endswith(f"agent guests forget {guest('i1')}")
+    assert f"agent guests forget {guest('i1')};" in refusal.remedy
     hb.audit(domains=())
     hb.tracker.forget(guest("i1"))
     (found,) = ha.tracker.import_guests(ha.node, [guest("i1")]).guests
     assert (found.outcome, ha.audit(domains=(domain("i1", 2048, 1),)).drift) == ("imported", ())
+
+
+def test_a_guest_whose_claim_is_on_a_dead_host_is_recorded_here_by_its_evacuation(
+    world: World, ha: Host, hb: Host
+) -> None:
+    hb.claim("i1", F1)
+    hb.update("i1", vm_state="active")
+    shown = (domain("i1", 2048, 1),)
+    ha.audit(domains=shown)
+    (refused,) = ha.tracker.import_guests(ha.node, [guest("i1")]).guests
+    (refusal,) = refused.refusals
+    assert "if that host is dead" in refusal.remedy
+    assert "agent migrate claim MOVE.json && agent migrate finish ID" in refusal.remedy
+    # Nothing is asked of the other host.
+    ha.move("i1", "evacuation")
+    Journey(world, hb, ha).finish()
+    assert (ha.audit(domains=shown).drift, ha.usage) == ((), AS_F1)
 
 
 def test_a_guest_that_went_after_the_facts_were_taken_is_no_orphan(world: World, ha: Host) -> None:

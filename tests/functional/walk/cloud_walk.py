@@ -890,6 +890,8 @@ class CloudWalk:
         self.tell("rest")
         while self.rival is not None:
             self._lose_a_lease()
+            # Before the hosts have again what they lost.
+            self.check()
         for host in self.hosts:
             host.lost = set(host.machine.absent)
             host.lie, host.database.kind, host.dead = None, None, False

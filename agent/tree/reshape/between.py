@@ -132,6 +132,8 @@ def _counting_providers(tree: ProviderTree, root: ProviderUuid) -> dict[str, set
 
 
 LOG = logging.getLogger(__name__)
+NAMED_AT_MOST = 5
+"""Consumers in one remedy."""
 
 
 def move_between_root_and_children(
@@ -168,6 +170,11 @@ def move_between_root_and_children(
             (
                 "set [compute] tree_layout and numa_mode back, or move these consumers away first; "
                 "have guests that run here recorded: agent guests import"
+            )
+            + "".join(
+                f"; if nova has no server or migration {one}, end what it holds: agent allocation "
+                f"remove-tree {one} {trees.root}"
+                for one in sorted({*consumers_without_cells})[:NAMED_AT_MOST]
             ),
         )
 

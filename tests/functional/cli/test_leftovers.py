@@ -13,6 +13,7 @@ from tests.functional.cli.setups import on
 from tests.support.consumer_book import Book
 from tests.support.http_placement import HttpPlacement
 from tests.support.placement import OtherClient
+from tests.support.shell import Shell
 from tests.support.system import AgentHere
 from tests.support.tracking import guest
 
@@ -155,3 +156,23 @@ def test_a_class_of_somebody_else_that_is_used_is_told_and_its_commands_end_it(
     # What the client does: tests/functional/nova/test_remedies.py runs the real one.
     other.call("DELETE", f"/resource_providers/{root}/inventories/CUSTOM_LICENCE")
     assert host.once()["drift"] == []
+
+
+def test_a_leftover_that_keeps_another_layout_away_is_ended_as_the_remedy_says(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = AgentHere(tmp_path / "agent")
+    host = {"cpu_dedicated_set": "0-3,8-11"}
+    agent.configure(on(http_placement, "fake.numa", {"compute": {**host, "tree_layout": "flat"}}))
+    root = agent.run("--once", "--format", "json").json["nodes"][0]["uuid"]
+    http_placement.other.claim({root: {"PCPU": 1}}, leftover := guest("leftover"))
+    agent.configure(on(http_placement, "fake.numa", {"compute": {**host, "tree_layout": "nested"}}))
+    refused = agent.run("--once")
+    assert (refused.code, "reshape.failed" in refused.stdout) == (1, True), refused
+    (command,) = [
+        line.strip()
+        for line in refused.stdout.splitlines()
+        if leftover in line and "remove-tree" in line
+    ]
+    Shell(tmp_path / "programs", agent).run(command)
+    assert agent.run("--once").code == 0

@@ -1,5 +1,5 @@
-"""Every error that the agent raises on purpose: one hierarchy, each with a code, a message and a
-remedy.
+"""The errors that the agent raises on purpose: one hierarchy, each with a code, a message and a
+remedy. Those of one part, such as :mod:`agent.tracker.errors`, are defined there.
 
 Callers branch on the type or on ``code``, never on the text. ``message`` is one line that says what
 is wrong and names the file, option, endpoint or provider; ``remedy`` says what the operator can do
@@ -202,8 +202,10 @@ class DriverCancelled(DriverError):
 
 
 class ReshapeNeeded(AgentError):
-    """The driver must move allocated inventory and was not given the allocations to move.
-    Remedy: report it to the author of the driver, which may not ask for this here.
+    """Inventory that may be allocated has to move, and whoever shapes the tree was not given the
+    allocations. At the start the core reads them and shapes the tree again; in any other audit the
+    node reports this error.
+    Remedy: restart the agent, because allocations move to another layout at a start only.
     """
 
     code = "reshape.needed"

@@ -111,7 +111,10 @@ class AuditOptions:
     rename: bool = False
     """Give the root the node's name."""
     start: bool = False
-    """Reshapes are allowed, as long as the node has not been audited before in this process."""
+    """Allocations may move to another layout, until an audit with all facts of it left nothing to
+    move; and again after another agent may have had the node, or the cells of a displaced guest are
+    known again.
+    """
     reread: bool = False
     """Read the whole tree from Placement; trust no saved mirror."""
     with_usages: bool = False

@@ -176,7 +176,9 @@ class AuditRun:
 
     @property
     def has_moved(self) -> bool:
-        """Whether every reshape was done; only an audit at the start may send one."""
+        """Whether every reshape was done: that of a layout, which only an audit at the start plans,
+        and the correction of devices' allocations, which any audit may plan.
+        """
         return all(
             outcome.status == "done"
             for outcome in self.outcomes

@@ -72,7 +72,7 @@ def shape(seen: Observation) -> Shaped | Need:
     files come to, merged with what others own there; and the way there.
 
     :raises AdoptionNeeded: inventories would move in a tree that is not adopted.
-    :raises ReshapeNeeded: inventories would move, and only an agent that starts may do that.
+    :raises ReshapeNeeded: allocations would move to another layout, which they do at a start only.
     :raises ConfigErrors: at the start, devices cannot be reported as the options say.
     """
     made = _driver_tree(seen)

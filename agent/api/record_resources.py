@@ -275,6 +275,7 @@ class GuestResource(RecordResource):
 
     def on_get_list(self, _request: Request, response: Response) -> None:
         """Show all guests, by node."""
+        self._service.check_manages()
         tracker = self._service.tracker()
         response.media = {"nodes": _guests_of_nodes(tracker, (), tracker.preview_import)}
 
@@ -283,6 +284,7 @@ class GuestResource(RecordResource):
         others.
         """
         asked = request.context.body
+        self._service.check_manages()
         tracker, dry_run = self._service.tracker(), asked.dry_run
         again = [ConsumerUuid(uuid) for uuid in asked.again]
 

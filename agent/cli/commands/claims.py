@@ -4,13 +4,13 @@ records.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from oslo_config import cfg
 
-from agent.api.client import ApiClient, MoveStep
+from agent.api.client import ApiClient, ApiProblem, MoveStep
 from agent.cli.command import Commands, Options
 from agent.cli.configuration import load
 from agent.cli.daemon_client import (
@@ -24,7 +24,7 @@ from agent.cli.daemon_client import (
 )
 from agent.cli.output import answer
 from agent.cli.request_file import request_in
-from agent.errors import ConfigError
+from agent.errors import ConfigError, ObservesOnly
 from agent.model.devices import PciAddress
 from agent.model.finding import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ConsumerUuid, is_uuid, name_first, normal_uuid, printable
@@ -177,7 +177,9 @@ def list_guests(conf: cfg.ConfigOpts, options: Options) -> int:
     nodes = (
         None
         if options.offline
-        else from_daemon(conf, lambda client: select_nodes(client.guests(), options.nodes))
+        else from_daemon(
+            conf, _unless_it_observes(lambda client: select_nodes(client.guests(), options.nodes))
+        )
     )
     found = _guests_here(options, imports=False, dry_run=True) if nodes is None else nodes
     return _show_guests(
@@ -189,13 +191,36 @@ def list_guests(conf: cfg.ConfigOpts, options: Options) -> int:
     )
 
 
+Ask = Callable[[ApiClient], Sequence[Document]]
+
+
+def _unless_it_observes(ask: Ask) -> Callable[[ApiClient], Sequence[Document] | None]:
+    """Return a function that returns what ``ask`` gets; None if the daemon only observes and keeps
+    no records, so that the driver is asked here.
+    """
+
+    def asked(client: ApiClient) -> Sequence[Document] | None:
+        try:
+            return ask(client)
+        except ApiProblem as problem:
+            if problem.code != ObservesOnly.code:
+                raise
+            return None
+
+    return asked
+
+
 def import_guests(conf: cfg.ConfigOpts, options: Options) -> int:
     """Import the guests without records, and show the outcome for each. Return the exit code.
 
     :raises AgentError: neither daemon nor driver can be asked, or there is no such node or guest.
     """
     again = [_instance(uuid) for uuid in options.arguments["again"]]
-    nodes = from_daemon(conf, lambda client: _import_by_daemon(client, options, again))
+
+    def imported(client: ApiClient) -> Sequence[Document]:
+        return _import_by_daemon(client, options, again)
+
+    nodes = from_daemon(conf, _unless_it_observes(imported) if options.dry_run else imported)
     found = (
         _guests_here(options, imports=True, dry_run=options.dry_run, again=again)
         if nodes is None

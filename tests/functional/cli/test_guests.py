@@ -318,6 +318,30 @@ def test_sets_that_lack_what_imported_guests_have_are_drift(
     assert f"lacks CPUs 4, to which guest pinned ({PINNED}) is pinned" in told
 
 
+@pytest.mark.long
+def test_beside_a_daemon_that_observes_guests_are_shown_and_not_imported(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    here = AgentHere(tmp_path / "agent")
+    configured(here, http_placement)
+    assert here.run("--once").code == 0
+    with here.config_file.open("a") as config:
+        config.write("[DEFAULT]\nmode = observe\n")
+    service, client = Service(here), ApiClient(here.socket)
+    with service.running():
+        until(lambda: here.socket.exists() and ready(client), lambda: service)
+        for command in (("list",), ("import", "--dry-run")):
+            shown = here.run("guests", *command, "--format", "json")
+            assert (shown.code, shown.json["source"]) == (
+                0 if command[-1] == "list" else 3,
+                "driver",
+            )
+            assert outcomes(shown.json).keys() == OUTCOMES.keys()
+        refused = here.run("guests", "import", "--format", "json")
+        assert (refused.code, refused.json["errors"][0]["code"]) == (1, "agent.observes-only")
+        assert service.stop()[0] == 0
+
+
 def test_a_node_that_there_is_not_and_a_driver_that_tells_nothing(
     agent: AgentHere, http_placement: HttpPlacement
 ) -> None:

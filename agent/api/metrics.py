@@ -26,8 +26,7 @@ from agent.api.report_page import LastAudit
 from agent.api.service import Service
 from agent.driver.worker import Outcome
 from agent.errors import AgentError
-from agent.model.finding import WELL, DriftKind
-from agent.model.finding import NodeState as AuditState
+from agent.model.finding import WELL, AuditState, DriftKind
 from agent.model.node_records import Purpose
 from agent.model.report import METHODS, STEPS, Report
 from agent.monitors import Measurement

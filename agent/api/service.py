@@ -245,10 +245,7 @@ class Service:
 
         :raises NodeNotReady, Stopping: there is none yet, or not any more.
         """
-        tracking = self._in_service().tracking
-        if tracking is None:
-            raise _not_ready()
-        return tracking.tracker
+        return self._in_service().tracking.tracker
 
     def check_manages(self) -> None:
         """Do nothing if the agent manages its nodes.

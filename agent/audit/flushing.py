@@ -84,7 +84,7 @@ class Flushing:
         if run.options.on_mirror and (withheld or plan.operations):
             raise MirrorInsufficient("there is something to do")
         rivals = plan.drift if plan is not outcome.plan else ()
-        run.plan(replace(outcome, plan=plan, drift=(*outcome.drift, *rivals)))
+        run.take_plan(replace(outcome, plan=plan, drift=(*outcome.drift, *rivals)))
         if run.options.dry_run:
             self._foresee(run, plan)
             run.outcomes += withheld
@@ -143,7 +143,7 @@ class Flushing:
         before, is_new = state.journal, plan.is_of_new_node
         if is_new:
             yield None
-        usage_step.enter(self._node.uuid)
+        usage_step.add_new_node(self._node.uuid)
         if not plan.operations and not plan.withheld and state.keeps(plan.target.journal):
             flushed = FlushResult(state.view, state.capabilities)
         else:

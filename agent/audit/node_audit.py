@@ -9,7 +9,7 @@ from dataclasses import replace
 from agent.audit.context import AuditContext, AuditedNode, AuditOptions
 from agent.audit.flushing import Flushing, Steps
 from agent.audit.name_conflict import tell_way_out
-from agent.audit.observation import LastOutcome, last_outcome
+from agent.audit.observation import LastOutcome, Observation, PlanOutcome, last_outcome
 from agent.audit.planning import plan_audit, plan_removal
 from agent.audit.reading import Reader
 from agent.audit.remembered import MisplacedGuests, Surpluses
@@ -24,7 +24,7 @@ from agent.errors import (
     ReshapeFailed,
     StoreError,
 )
-from agent.model.finding import NodeState, Problem
+from agent.model.finding import AuditState, Problem
 from agent.model.names import MAX_PROVIDER_NAME, is_unnamed, printable
 from agent.model.report import NodeReport, Usage
 from agent.placement import clock
@@ -124,25 +124,20 @@ class NodeAudit:
                 forgotten = self._count(run)
             known = rows if run.attempts == 1 and not forgotten else None
             with self._flushing.conflicts(run):
-                with run.step("tree"), _on_mirror() if run.options.on_mirror else nullcontext():
-                    seen = self._reader.observe(
-                        run,
-                        capabilities,
-                        known,
-                        first=run.options.start and not self._started,
-                        reshapes=run.options.start and not self._moved,
-                        last=self._last,
-                    )
-                    while (outcome := plan_audit(seen)).needs is not None:
-                        seen = self._reader.read(run.client, seen, outcome)
-                    assert outcome.shaped is not None
-                    self.sighted = outcome.shaped.sighted
-                    self._last = last_outcome(seen, outcome)
-                    if not self.context.gives_back:
-                        tree = outcome.shaped.plan.target.tree
-                        misplaced = self._misplaced.drift(seen.records.state, tree, clock.now())
-                        if misplaced:
-                            outcome = replace(outcome, drift=(*outcome.drift, *misplaced))
+                with _on_mirror() if run.options.on_mirror else nullcontext():
+                    with run.step("tree"):
+                        seen = self._reader.observe(
+                            run,
+                            capabilities,
+                            known,
+                            first=run.options.start and not self._started,
+                            reshapes=run.options.start and not self._moved,
+                            last=self._last,
+                        )
+                    with run.step("plan"):
+                        while (outcome := plan_audit(seen)).needs is not None:
+                            seen = self._reader.read(run.client, seen, outcome)
+                        outcome = self._planned(seen, outcome)
                 if (yield from self._flushing.flush(run, outcome)):
                     return
 
@@ -155,9 +150,23 @@ class NodeAudit:
                 with run.step("tree"):
                     known = rows if run.attempts == 1 else None
                     self._reader.refresh(run.client, run.reading_options, known)
+                with run.step("plan"):
                     outcome = plan_removal(self._reader.deleted(run))
                 if (yield from self._flushing.flush(run, outcome)):
                     return
+
+    def _planned(self, seen: Observation, outcome: PlanOutcome) -> PlanOutcome:
+        """Remember what followed from the observation. Return it with the guests that have been
+        misplaced for long.
+        """
+        assert outcome.shaped is not None
+        self.sighted = outcome.shaped.sighted
+        self._last = last_outcome(seen, outcome)
+        if self.context.gives_back:
+            return outcome
+        tree = outcome.shaped.plan.target.tree
+        misplaced = self._misplaced.drift(seen.records.state, tree, clock.now())
+        return replace(outcome, drift=(*outcome.drift, *misplaced)) if misplaced else outcome
 
     # --- what an attempt begins with --------------------------------------------------------------
 
@@ -165,7 +174,7 @@ class NodeAudit:
         """Count what is used and claimed on the node. Return whether another agent may have had
         the node since the last audit.
         """
-        self.context.tracking.usage_step.enter(self.node.uuid)
+        self.context.tracking.usage_step.add_new_node(self.node.uuid)
         before = self.records.state.displaced if self.records is not None else frozenset[str]()
         taken_over = self._reader.count(run, first=run.options.start and not self._started)
         assert run.records is not None
@@ -189,7 +198,7 @@ class NodeAudit:
         """
         client = self.context.server.client(sends=not options.on_mirror)
         run, begun = AuditRun(client, options), time.monotonic()
-        state: NodeState = "failed"
+        state: AuditState = "failed"
         try:
             self._check_name()
             yield from audit(run)
@@ -218,7 +227,7 @@ class NodeAudit:
             self.placement_state.forget()
             run.fail(AgentBug.of(error))
         try:
-            self.context.tracking.usage_step.enter(self.node.uuid)
+            self.context.tracking.usage_step.add_new_node(self.node.uuid)
         except AgentError as error:
             run.errors.append(error)
         for conflict in run.conflicts_of(self.node.uuid):
@@ -350,7 +359,7 @@ class NodeAudit:
         try:
             run.facts, _ = self._reader.facts()
             self._count(run)
-            self.context.tracking.usage_step.enter(self.node.uuid)
+            self.context.tracking.usage_step.add_new_node(self.node.uuid)
         except AgentError:
             raise
         except Exception as error:

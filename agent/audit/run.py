@@ -18,7 +18,7 @@ from agent.errors import (
     ProviderNameConflict,
 )
 from agent.model.facts import Domain, HostFacts
-from agent.model.finding import Drift, DriftKind, NodeState, Problem
+from agent.model.finding import AuditState, Drift, DriftKind, Problem
 from agent.model.inventory import capacity
 from agent.model.mirror import Consumers
 from agent.model.names import NORMAL_UUID, ConsumerUuid, ProviderUuid, printable
@@ -156,7 +156,7 @@ class AuditRun:
         finally:
             self.seconds[name] += time.monotonic() - begun
 
-    def plan(self, planned: PlanOutcome) -> None:
+    def take_plan(self, planned: PlanOutcome) -> None:
         """Take over the plan of an attempt; drift and errors of an earlier attempt are replaced."""
         assert planned.plan is not None
         self.planned, self.tree = planned, planned.plan.target.tree
@@ -185,7 +185,7 @@ class AuditRun:
             if isinstance(outcome.operation, Reshape)
         )
 
-    def state(self) -> NodeState:
+    def state(self) -> AuditState:
         """Return the node's state after an audit that came to its end."""
         if self.errors or any(outcome.status in ("failed", "skipped") for outcome in self.outcomes):
             return "degraded"
@@ -213,7 +213,7 @@ class AuditRun:
     def report(
         self,
         node: AuditedNode,
-        state: NodeState,
+        state: AuditState,
         tree: ProviderTree,
         owned: frozenset[str],
         consumers: Consumers,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 AgentState = Literal["starting", "ready", "degraded", "standing by", "reloading", "stopping"]
-NodeState = Literal["in-sync", "changed", "pending", "degraded", "failed", "refused"]
+AuditState = Literal["in-sync", "changed", "pending", "degraded", "failed", "refused"]
 DriftKind = Literal[
     "orphaned-allocation",
     "missing-allocation",
@@ -28,7 +28,7 @@ DriftKind = Literal[
     "nova-not-asked",
 ]
 # The states of a node without problems; pending where changes are only planned.
-WELL: tuple[NodeState, ...] = ("in-sync", "changed", "pending")
+WELL: tuple[AuditState, ...] = ("in-sync", "changed", "pending")
 # Kinds of drift that even an audit without a plan finds.
 CONFLICTS: tuple[DriftKind, ...] = ("name-conflict", "identity", "adoption-needed")
 

@@ -13,8 +13,8 @@ from agent.model.finding import (
     FAILED,
     PARTLY,
     WELL,
+    AuditState,
     Drift,
-    NodeState,
     Problem,
 )
 from agent.model.names import ProviderUuid
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 OperationStatus = Literal["planned", "done", "failed", "skipped"]
 METHODS = ("GET", "POST", "PUT", "DELETE")
 STEPS = ("facts", "usage", "tree", "plan", "flush", "total")
+"""What the time of an audit is told of: the facts of the driver, the count of the records, the
+mirror that is brought up to date, the plan with what it reads on demand, the flush; and all.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,7 @@ class NodeReport:
     name: str
     uuid: str
     driver: str
-    state: NodeState
+    state: AuditState
     attempts: int = 1
     outcomes: Sequence[Outcome] = ()
     drift: Sequence[Drift] = ()
@@ -109,7 +112,7 @@ class LastFound:
     """Whose agent audits it."""
     name: str
     driver: str
-    state: NodeState
+    state: AuditState
     drift: tuple[Drift, ...]
     errors: tuple[Problem, ...]
     found_at: float

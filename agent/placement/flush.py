@@ -193,7 +193,9 @@ class Flush:
         return not (result.conflict is None and result.outage is None and result.failed is None)
 
     def _send_tree(self) -> None:
-        """Send every operation that concerns providers and names."""
+        """Send every operation that concerns providers and names, kind by kind in the order of
+        :func:`agent.placement.plan.make_plan`, which has the reasons.
+        """
         for rename in self._of(RenameProvider):
             self._try_each(self._possible([rename]), self._rename_or_reparent)
         for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):

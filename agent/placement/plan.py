@@ -75,7 +75,8 @@ def make_plan(
 
     ``with_sharing``: the target includes the sharing providers of the view, which are other roots.
 
-    Their order:
+    Their order, in which :class:`agent.placement.flush.Flush` sends each kind too, because a flush
+    may send a part of them first:
 
     - Names come first, the root's before those of its children: if another provider has the root's,
       nothing else is sent; what is renamed is the same provider, so that nothing is offered twice.

@@ -327,7 +327,7 @@ class Records:
                 transaction.lock(nodes)
             yield transaction
 
-    def enter(self, changes: RecordChanges) -> None:
+    def add_new_node(self, changes: RecordChanges) -> None:
         """Write the records of a node of which the store has nothing, in the same transaction as
         what else this thread saves inside :meth:`Store.together`.
 

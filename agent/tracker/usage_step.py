@@ -194,7 +194,7 @@ class UsageStep:
             self._unknown = reading.unknown(new)
         return frozenset(self._unknown)
 
-    def enter(self, node: ProviderUuid) -> None:
+    def add_new_node(self, node: ProviderUuid) -> None:
         """Write the record and the lease of a node that is new to the store; from then on it can be
         claimed on. To be called after its audit, before anything of it is written to Placement.
 
@@ -210,7 +210,7 @@ class UsageStep:
                 return
             changes, entry.unwritten = entry.unwritten, None
             try:
-                self._records.enter(changes)
+                self._records.add_new_node(changes)
             except AgentError:
                 self._entries.pop(node)
                 raise

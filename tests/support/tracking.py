@@ -154,7 +154,7 @@ class Host:
         self.usage_step.read_versions([self.node])
         found = self.usage_step.audit(self.node, self.facts, ProviderTree(), start=start)
         try:
-            self.usage_step.enter(self.node)
+            self.usage_step.add_new_node(self.node)
         except RecordConflict:
             # As in the next attempt of a pass.
             return self.usage_step.audit(self.node, self.facts, ProviderTree(), start=start)

@@ -10,7 +10,7 @@ from agent.driver.worker import Outcome as CallOutcome
 from agent.errors import StandingBy
 from agent.model.devices import DeviceState
 from agent.model.facts import DomainState
-from agent.model.finding import WELL, AgentState, NodeState, Problem
+from agent.model.finding import WELL, AgentState, AuditState, Problem
 from agent.model.names import number_of
 from agent.model.node_records import ClaimState
 from agent.model.report import OperationStatus
@@ -22,7 +22,7 @@ from tests.unit.render.reports import node
 
 STATES = {
     "The agent": AgentState,
-    "A node": NodeState,
+    "A node": AuditState,
     "An operation": OperationStatus,
     "A claim": ClaimState,
     "A device": DeviceState,
@@ -47,7 +47,7 @@ def test_the_api_has_the_same_words():
         (CHECKOUT / "agent" / "api" / "openapi.yaml").read_text(encoding="utf-8")
     )["components"]["schemas"]
     assert schemas["AgentState"]["enum"] == list(get_args(AgentState))
-    assert schemas["NodeState"]["enum"] == list(get_args(NodeState))
+    assert schemas["NodeState"]["enum"] == list(get_args(AuditState))
     assert schemas["Operation"]["properties"]["status"]["enum"] == list(get_args(OperationStatus))
     enums = [set(enum) for enum in _enums(schemas)]
     for states in (ClaimState, DeviceState, DomainState, Outcome):
@@ -66,11 +66,11 @@ def _enums(found):
 
 
 def test_reports_colour_every_state():
-    assert STATE_STYLES.keys() == set(get_args(NodeState))
-    assert set(WELL) < set(get_args(NodeState))
+    assert STATE_STYLES.keys() == set(get_args(AuditState))
+    assert set(WELL) < set(get_args(AuditState))
 
 
-@pytest.mark.parametrize("state", get_args(NodeState))
+@pytest.mark.parametrize("state", get_args(AuditState))
 def test_the_status_line_begins_with_the_agents_state(state):
     line = summary((), [node(state=state)], 0)
     assert agent_state(line) == ("ready" if state in WELL else "degraded")

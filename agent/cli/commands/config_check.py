@@ -26,7 +26,7 @@ from agent.cli.configuration import (
 from agent.cli.output import answer, write, write_document, write_problems
 from agent.cli.report_output import failed_run
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
-from agent.model.finding import DONE, FAILED, NodeState, Problem
+from agent.model.finding import DONE, FAILED, AuditState, Problem
 from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import BaseTree, DesiredTree
@@ -195,7 +195,7 @@ def _node(
         Outcome(operation) for operation in make_plan(view, target, capabilities, root).operations
     )
     problems = tuple(problem for error in applied.problems for problem in problems_of(error))
-    state: NodeState = "degraded" if problems else "pending" if outcomes else "in-sync"
+    state: AuditState = "degraded" if problems else "pending" if outcomes else "in-sync"
     return NodeReport(
         view.tree.name_of(root),
         root,

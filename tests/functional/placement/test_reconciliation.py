@@ -1,5 +1,6 @@
 """Reconciliation of allocations on a real Placement, rule by rule."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -1031,6 +1032,19 @@ class MovingVcpu(ScriptedDriver):
         )(tree)
         for one in (allocations or {}).values():
             one["allocations"][CELL] = one["allocations"].pop(ROOT)
+
+
+class Slow(ScriptedDriver):
+    """Takes a while to shape the tree."""
+
+    def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Any) -> None:
+        time.sleep(0.1)
+        super().shape(tree, facts, allocations)
+
+
+def test_the_time_of_a_plan_is_not_that_of_reading_the_tree(host: Host) -> None:
+    report = host(driver=Slow(shaped({"VCPU": total(16)}))).once()
+    assert (report.state, report.seconds["plan"] >= 0.1) == ("changed", True)
 
 
 # --- what it reads, and when ----------------------------------------------------------------------

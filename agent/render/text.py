@@ -55,7 +55,12 @@ def render_report(report: Report, look: Look) -> str:
         lines += _many(report.nodes, look)
     else:
         lines += [
-            line for node in report.nodes for line in (*_node(node, look, with_tree=True), Text())
+            line
+            for node in report.nodes
+            for line in (
+                *_node(node, look, tree_lines(node, look, _trait_changes(node), report.observes)),
+                Text(),
+            )
         ]
     if report.errors:
         lines += [*error_lines(report.errors, look), Text()]
@@ -78,9 +83,7 @@ def _many(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
         else []
     )
     lines += [
-        line
-        for node in eventful[:DETAILED_AT_MOST]
-        for line in (*_node(node, look, with_tree=False), Text())
+        line for node in eventful[:DETAILED_AT_MOST] for line in (*_node(node, look, []), Text())
     ]
     return [
         *lines,
@@ -192,11 +195,11 @@ def render_tree_table(trees: Sequence[StoredTree], look: Look) -> str:
     return to_string(lines, look)
 
 
-def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
+def _node(node: NodeReport, look: Look, tree: list[Text]) -> list[Text]:
     hidden = provisional_names(node)
     names: dict[str, str] = {one.uuid: one.name for one in node.tree.providers()}
     sections = [
-        ("", tree_lines(node, look, _trait_changes(node)) if with_tree else []),
+        ("", tree),
         ("operations", operation_lines(node, look)),
         (
             "drift",
@@ -232,8 +235,9 @@ def _closing(report: Report) -> Text:
         count_with_parts("request", +methods),
         f"{report.seconds:.2f} s",
     ]
-    if report.dry_run:
-        parts.append("dry run: nothing was written")
+    if report.observes or report.dry_run:
+        how = "observed" if report.observes else "dry run"
+        parts.append(f"{how}: nothing was written")
     return Text(", ".join(parts), "bold")
 
 

@@ -74,9 +74,11 @@ host has dozens of traits.
 """
 
 
-def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> list[Text]:
+def tree_lines(
+    node: HasTree, look: Look, changes: TraitChanges = UNCHANGED, observes: bool = False
+) -> list[Text]:
     """Return the node's own tree as lines; none if the node has no tree. ``changes``: the traits of
-    providers before and after the operations.
+    providers before and after the operations. ``observes``: another program has to write it.
     """
     branches = list(_branches(node, look.signs))
     if not branches:
@@ -88,13 +90,14 @@ def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> 
         lines += [_amounts(branch.body, amounts, columns) for amounts in branch.amounts]
         lines += _tokens(branch.body, "", _traits(branch.provider, changes, look), look)
         lines += _tokens(branch.body, "aggregates ", sorted(branch.provider.aggregates), look)
-    legend = used_legend([amounts[1:] for branch in branches for amounts in branch.amounts])
+    amounts_used = [amounts[1:] for branch in branches for amounts in branch.amounts]
+    legend = used_legend(amounts_used, observes=observes)
     return [*lines, *wrap_line(Text(legend, "dim"), look)] if legend else lines
 
 
-def used_legend(rows: Sequence[Sequence[str]]) -> str:
+def used_legend(rows: Sequence[Sequence[str]], *, observes: bool = False) -> str:
     """Return what explains the columns of ``rows`` that say what is used, and those that are left
-    out; empty if every figure is known.
+    out; empty if every figure is known. ``observes``: another program has to write what is missing.
     """
     if not rows:
         return ""
@@ -106,7 +109,8 @@ def used_legend(rows: Sequence[Sequence[str]]) -> str:
         parts.append(f"{NONE_ON_RECORD}: {NO_FIGURE}")
     if NOT_THERE in counted:
         what = "the node is" if {*counted} == {NOT_THERE} else f"{NOT_THERE}:"
-        parts.append(f"{what} not in Placement yet, which {command_line('agent --once')} writes")
+        way = "" if observes else f", which {command_line('agent --once')} writes"
+        parts.append(f"{what} not in Placement yet{way}")
     if NOT_ASKED in counted:
         where = "" if {*counted} <= {NOT_ASKED, NOT_THERE} else "everywhere "
         way = command_line(WAY_TO_ASK)

@@ -189,6 +189,10 @@ def test_a_node_that_is_not_in_placement_is_told_and_once_it_is_there_it_has_fig
         assert "--with-usages" not in text
         (command,) = re.findall(r"the node is not in Placement yet, which agent (.*) writes", text)
         assert shlex.split(command) == ["--config-file", str(agent.config_file), "--once"]
+    # Who only observes is not asked to write.
+    observed = agent.run("--once", "--observe").stdout
+    assert ("is not in Placement yet\n" in observed, "--once writes" in observed) == (True, False)
+    assert observed.endswith("observed: nothing was written\n")
     assert agent.run("--once").code == 0
     asked = agent.run(*ask).stdout
     assert "not asked" not in asked

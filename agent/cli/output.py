@@ -2,8 +2,10 @@
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, TextIO
 
 from agent.cli.command import Options
@@ -12,17 +14,33 @@ from agent.model.finding import DONE, Problem
 from agent.render.document import dumps, name_program, render_problems, yaml_dumps
 from agent.render.look import look_of
 
+NAME = "agent"
+
 
 def name_options(options: Options) -> None:
     """Have every command of a remedy from now on find what this run finds; without secrets, which
     it must not show.
     """
-    words = ["agent"]
+    words = [_program(sys.argv[0])]
     for source in options.sources:
         words += ["--config-dir" if source.is_folder else "--config-file", str(source.path)]
     for override in options.overrides:
         words += override.words
     name_program(shlex.join(words))
+
+
+def _program(called: str) -> str:
+    """Return the word by which the shell finds this agent: its name, or the path that it was
+    ``called`` by, if another or none has the name.
+    """
+    if Path(called).name != NAME:
+        return NAME
+    known = shutil.which(NAME)
+    return (
+        NAME
+        if known is not None and os.path.realpath(known) == os.path.realpath(called)
+        else called
+    )
 
 
 def write_document(document: Mapping[str, Any], options: Options) -> None:

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -198,6 +200,19 @@ def test_a_node_that_is_not_in_placement_is_told_and_once_it_is_there_it_has_fig
     assert "not asked" not in asked
     assert "not there" not in asked
     assert {cells[1] for cells in rows(asked, "MEMORY_MB", "VCPU", "DISK_GB")} == {"0"}
+
+
+def test_commands_are_printed_as_the_shell_finds_the_agent(agent: AgentHere) -> None:
+    program = Path(sys.executable).with_name("agent")
+    for path, named in (("/usr/bin:/bin", str(program)), (f"{program.parent}:/bin", "agent")):
+        done = subprocess.run(
+            [program, "--config-file", agent.config_file, "--once", "--dry-run"],
+            env={"PATH": path, "PYTHONPATH": str(CHECKOUT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert f"which {named} --config-file" in " ".join(done.stdout.split()), done
 
 
 def test_where_no_guest_is_known_allocations_are_said_not_to_be_judged(

@@ -17,7 +17,7 @@ from agent.cli.commands.report import check_file, write_audit_page
 from agent.cli.config_warnings import warn_of_unknown
 from agent.cli.report_output import write_report
 from agent.conf.default import only_observes
-from agent.errors import ConfigError
+from agent.errors import AgentError, ConfigError
 from agent.model.names import printable
 from agent.model.report import Report, exit_code
 from agent.placement.transport import Transport
@@ -122,7 +122,7 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
         with_usages=options.with_usages,
     )
     path = check_file(options.report) if options.report is not None else None
-    complete = False
+    complete, failure = False, None
     try:
         with (
             running_fleet(conf, Event(), dry_run=dry_run) as fleet,
@@ -137,10 +137,13 @@ def audit_once(conf: cfg.ConfigOpts, options: Options) -> Report:
                 except ConfigError as error:
                     # The audit was done all the same: what it did is reported.
                     report = replace(report, errors=(*report.errors, *problems_of(error)))
-    finally:
-        # Afterwards, because driver and monitors register options of their own; also after an
-        # error, because an unknown option may be its cause.
-        warn_of_unknown(conf, complete=complete)
+    except AgentError as error:
+        failure = error
+    # Afterwards, because driver and monitors register options of their own; also after an error,
+    # because an unknown option may be its cause, but not where oslo.log would add it to each line.
+    warn_of_unknown(conf, complete=complete)
+    if failure is not None:
+        raise failure
     return replace(
         report, exit_code=exit_code(report.nodes, report.errors, detailed=options.detailed_exitcode)
     )

@@ -416,6 +416,10 @@ def contexts(technique: Technique, capacities: Mapping[str, int] | None) -> int 
     return None if capacities is None else capacities.get(_CONTEXTS[technique], 0)
 
 
+PMEM_PREFIX = "CUSTOM_PMEM_NAMESPACE_"
+"""Begins the resource classes of persistent memory, which is always assigned in single units."""
+
+
 @dataclass(frozen=True, slots=True)
 class AssignableUnit:
     """One unit as the driver reports it. Placement only counts units of ``resource_class``."""

@@ -11,6 +11,7 @@ from typing import Any
 from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors, gathering
+from agent.model.devices import PMEM_PREFIX
 from agent.model.inventory import Inventories, Record, completed, problems
 from agent.model.names import AGENT_MARK, is_custom, is_token, normal_uuid, printable
 from agent.provider_config.applying import COMPUTE_NODE, Entry, Key, ProviderConfig
@@ -280,7 +281,7 @@ def _of_unknown(
 # The prefixes of names that the agent itself gives: of classes, which it derives from the host's
 # devices, and of traits, by which agents find their nodes again. Two owners of one name would undo
 # each other's changes.
-_RESERVED = {"resource classes": ("CUSTOM_PCI_", "CUSTOM_PMEM_NAMESPACE_"), "traits": (AGENT_MARK,)}
+_RESERVED = {"resource classes": ("CUSTOM_PCI_", PMEM_PREFIX), "traits": (AGENT_MARK,)}
 
 
 def _name_problems(kind: str, well_formed: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -2,7 +2,7 @@
 changes nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
@@ -10,10 +10,17 @@ from operator import attrgetter
 import os_resource_classes as orc
 
 from agent.errors import AgentError, Undecided
-from agent.model.devices import DeviceRecord, DeviceRequest, MdevShare, MdevSource, UnitRecord
+from agent.model.devices import (
+    PMEM_PREFIX,
+    DeviceRecord,
+    DeviceRequest,
+    MdevShare,
+    MdevSource,
+    UnitRecord,
+)
 from agent.model.facts import Domain
 from agent.model.instance import Amounts, Flavor, Guest, Instance, PciPolicy, PlacedCell
-from agent.model.names import name_first, number_of, printable
+from agent.model.names import ProviderUuid, name_first, number_of, printable
 from agent.numa.fit import NoFit, cells_named, fit
 from agent.numa.flavor_and_image import CONFLICTS, GuestRequestError
 from agent.numa.host import HostCell
@@ -42,14 +49,19 @@ from agent.tree.node_trees import page_size
 
 
 def choose_units(
-    units: Iterable[UnitRecord], wanted: Resources, guests: Iterable[Domain] = ()
+    units: Iterable[UnitRecord],
+    wanted: Resources,
+    own: Collection[ProviderUuid],
+    guests: Iterable[Domain] = (),
 ) -> tuple[list[UnitRecord], list[str]]:
     """Return the units to take, in the order of their identifiers, and the reasons why some are
-    missing. ``guests``: those that the hypervisor shows, because two guests that write to one
-    namespace of persistent memory lose their data, whatever the records say.
+    missing. ``own``: the root of the node and its cells. ``guests``: those that the hypervisor
+    shows, because two guests that write to one namespace of persistent memory lose their data,
+    whatever the records say.
 
     A provider and class without units here belongs to another node, or its class is not assigned as
-    single units.
+    single units; persistent memory of an own provider always is, though the host may never have
+    shown any.
     """
     shown = {(unit.resource_class, unit.identifier) for guest in guests for unit in guest.units}
     rows = sorted((unit for unit in units if unit.provider in wanted), key=attrgetter("identifier"))
@@ -64,11 +76,12 @@ def choose_units(
                 and unit.present
                 and (unit.resource_class, unit.identifier) not in shown
             ]
-            if known and len(free) < amount:
+            counted = known or (provider in own and name.startswith(PMEM_PREFIX))
+            if counted and len(free) < amount:
                 reasons.append(
                     f"{number_of(amount, 'unit')} of {name} wanted, {len(free) or 'none'} free"
                 )
-            elif known:
+            else:
                 chosen += free[:amount]
     return chosen, reasons
 
@@ -147,7 +160,12 @@ def reserve(
     reasons = [*_over_limits(state.used + amounts, request.limits)]
     with _search_errors():
         placed, chosen = _fit_cells_and_devices(state, guest, request, flavor, reasons)
-    units, short = choose_units(state.units.values(), request.allocations, state.host.guests or ())
+    units, short = choose_units(
+        state.units.values(),
+        request.allocations,
+        {state.node.uuid, *state.host.cell_providers},
+        state.host.guests or (),
+    )
     mdevs, few = choose_mdevs(
         state.host.mdevs or (),
         (share for claim in state.claims.values() for share in claim.mdevs),

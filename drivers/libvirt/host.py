@@ -16,7 +16,7 @@ import psutil
 
 from agent.driver.interface import GIB, read_total_gib
 from agent.errors import ConfigError, ConfigErrors, DriverError
-from agent.model.devices import CAPACITIES, SWITCHES, AssignableUnit, Port
+from agent.model.devices import CAPACITIES, PMEM_PREFIX, SWITCHES, AssignableUnit, Port
 from agent.model.names import printable
 from drivers.libvirt.raw_capabilities import KernelAnswer, KernelCpus
 from drivers.libvirt.settings import DiskSettings
@@ -137,11 +137,10 @@ def _pool(settings: DiskSettings) -> int:
 
 
 OPTION = "[libvirt] pmem_namespaces"
-PREFIX = "CUSTOM_PMEM_NAMESPACE_"
 FORM = "write it as label:ns0|ns1,label:ns2, labels of letters, digits and _"
 
 # As long as the name of a resource class allows.
-_LABEL = re.compile(rf"[A-Za-z0-9_]{{1,{255 - len(PREFIX)}}}")
+_LABEL = re.compile(rf"[A-Za-z0-9_]{{1,{255 - len(PMEM_PREFIX)}}}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
 
 
@@ -210,7 +209,7 @@ def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
         )
     return tuple(
         AssignableUnit(
-            PREFIX + namespace.label.upper(),
+            PMEM_PREFIX + namespace.label.upper(),
             namespace.name,
             metadata={"label": namespace.label, **present[namespace.name]},
         )

@@ -113,6 +113,16 @@ def test_units_that_could_not_be_read_are_not_gone(hm: Host) -> None:
     assert held(hm) == {"ns_0": "m1"}
 
 
+def test_units_of_a_host_that_never_showed_any_are_refused(world: World) -> None:
+    hm = world.plain("HM")
+    with refused(world, "resources.unavailable") as caught:
+        take(hm, "m1")
+    assert caught.value.data["reasons"] == [f"1 unit of {PMEM} wanted, none free"]
+    hm.audit(units=(AssignableUnit(PMEM, "ns_0"),))
+    take(hm, "m1")
+    assert held(hm) == {"ns_0": "m1"}
+
+
 def test_units_of_another_host_are_skipped(world: World, hm: Host) -> None:
     source = world.pmem("HS")
     take(source, "m1")

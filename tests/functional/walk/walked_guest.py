@@ -525,6 +525,9 @@ class WalkedGuest(Guest):
         some.
         """
         refusal = yield from self._until_answered(host, call, change)
+        if refusal is not None:
+            # The account has not seen yet what others got in the same turn.
+            self.walk.check()
         assert refusal is None or not self.walk.account.has_room(host.name, share(), host.lost), (
             f"refused although there is room: {refusal}, {refusal.problem}"
         )

@@ -190,6 +190,8 @@ class Fleet:
             errors.append(error)
         except AgentError as error:
             errors.append(error)
+            if not (options.dry_run or names):
+                self._save_failure(error)
         except Exception as error:
             # A bug outside of any node's audit must not end the daemon.
             LOG.exception("a pass over all nodes")
@@ -271,15 +273,41 @@ class Fleet:
         because the nodes' reports must still be returned; the next pass tries again. ``whole``: the
         host has no other nodes.
         """
-        storage, now = self.context.server.storage, clock.now()
+        now = clock.now()
+
+        def found(before: Mapping[str, LastFound]) -> dict[str, LastFound]:
+            return {
+                node.uuid: last_found(node, self._host, before.get(node.uuid), now)
+                for node in nodes
+            }
+
+        self._save(found, whole=whole)
+
+    def _save_failure(self, error: AgentError) -> None:
+        """Save for each node that the pass failed, because what was found before may be otherwise
+        by now.
+        """
+        problem, now = Problem(error.code, error.message, error.remedy, error.fatal), clock.now()
+
+        def failed(before: Mapping[str, LastFound]) -> dict[str, LastFound]:
+            return {
+                uuid: found
+                if found.errors == (problem,)
+                else replace(found, state="failed", errors=(problem,), found_at=now)
+                for uuid, found in before.items()
+            }
+
+        self._save(failed, whole=False)
+
+    def _save(
+        self, find: Callable[[Mapping[str, LastFound]], dict[str, LastFound]], *, whole: bool
+    ) -> None:
+        storage = self.context.server.storage
         try:
             if self._found is None:
                 self._found = {found.root: found for found in storage.last_found(self._host)}
             before = self._found
-            found = {
-                node.uuid: last_found(node, self._host, before.get(node.uuid), now)
-                for node in nodes
-            }
+            found = find(before)
             new = [one for uuid, one in found.items() if one is not before.get(uuid)]
             gone = before.keys() - found.keys() if whole else frozenset()
             if new or gone:

@@ -47,9 +47,9 @@ def guests_elsewhere(seen: Observation) -> Need | None:
         f"guest {guest} runs here and has its allocation on provider {above[0].uuid}, "
         f"{printable(above[0].name)!r} in Placement; this host has lost its uuid, and another "
         f"provider for it, {printable(seen.node.name)!r}, would offer all of it twice",
-        f"if this host is that provider: {_same_host(above[0].uuid, seen.context)}; if "
-        f"it is another host (agent allocation list {above[0].uuid} shows the guests of that "
-        f"one): agent identity set {root}",
+        f"see the guests of that provider: agent allocation list {above[0].uuid}; if this host is "
+        f"that provider: {_same_host(above[0].uuid, seen.context)}; if it is another host: agent "
+        f"identity set {root}",
         uuid=root,
     )
 
@@ -131,7 +131,7 @@ def _remedy(holder: ProviderUuid, node: AuditedNode, context: AuditContext) -> s
             f"delete {holder}"
         )
     return (
-        f"if this host is that provider (agent allocation list {holder} shows its guests): "
+        f"see the guests of that provider: agent allocation list {holder}; if this host is it: "
         f"{_same_host(holder, context)}; if they are two hosts: rename one of them"
     )
 
@@ -172,8 +172,8 @@ def _one_again(
             "are two hosts: rename one of them"
         )
     return (
-        f"if this host is {root} (agent allocation list {root} shows its guests), and was that "
-        f"provider for a while, it becomes one again by: {way}; if it never was {root}: "
+        f"see the guests of {root}: agent allocation list {root}; if this host is {root}, and was "
+        f"that provider for a while, it becomes one again by: {way}; if it never was {root}: "
         f"agent identity set {holder}"
     )
 

@@ -199,8 +199,8 @@ def name_conflict(wanted: ProviderRef, holder: Row) -> ProviderNameConflict:
             f"the name {printable(wanted.name)!r}{own} is held by provider {holder.uuid}{called} "
             "in Placement"
         ),
-        "rename it, if it is no part of this host under another uuid: agent allocation list "
-        f"{holder.uuid} shows who uses it",
+        "rename it, if it is no part of this host under another uuid; see who uses it: agent "
+        f"allocation list {holder.uuid}",
         holder=holder.uuid,
         uuid=wanted.uuid,
     )

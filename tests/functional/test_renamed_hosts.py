@@ -356,7 +356,7 @@ def test_a_host_that_lost_its_store_and_its_name_is_published_once_by_the_remedi
         (error,) = renamed["errors"]
         assert (error["code"], planned["errors"]) == ("placement.name-conflict", [error])
         assert "consumers with allocations on it or its cells: 1, providers" in error["message"]
-        assert f"if this host is {root} (" in error["remedy"]
+        assert f"if this host is {root}, and" in error["remedy"]
         # There is no other remedy beside the operations.
         assert "rename it" not in json.dumps(planned["operations"])
         carry_out(error["remedy"], host, placement)

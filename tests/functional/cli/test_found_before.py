@@ -88,6 +88,26 @@ def test_the_errors_of_a_node_that_was_never_written_are_told(
         assert told in page.read_text()
 
 
+def test_a_pass_that_failed_is_told_with_what_was_found_before(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
+    assert agent.run("--once").code == 0
+    away = ("--once", "--placement-endpoint", "http://127.0.0.1:1/placement")
+    found = []
+    for _ in range(2):
+        assert agent.run(*away).code == 1
+        (node,) = agent.run("status", "--format", "json").json["nodes"]
+        found.append((node["state"], [one["code"] for one in node["errors"]], node["found_at"]))
+    assert found[0][:2] == ("failed", ["placement.unreachable"])
+    assert found[0] == found[1]
+    assert drift(agent)[0] == ["unknown-domain"]
+    assert agent.run("drift").stdout.startswith("node-a  failed")
+    assert agent.run("--once").code == 0
+    (node,) = agent.run("status", "--format", "json").json["nodes"]
+    assert (node["state"], node["errors"]) == ("in-sync", [])
+
+
 def test_what_another_host_found_and_what_was_found_before_observing_is_not_told(
     http_placement: HttpPlacement, tmp_path: Path
 ) -> None:

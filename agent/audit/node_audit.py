@@ -281,7 +281,7 @@ class NodeAudit:
                 if run.records is not None:
                     records = self._reader.note_reserved(run.records, dry_run=False)
                     run.records = records
-                    if records.state.node.dirty and run.state() in ("in-sync", "changed"):
+                    if run.state() in ("in-sync", "changed"):
                         self.context.tracking.usage_step.mark_published(
                             self.node.uuid, records.version
                         )

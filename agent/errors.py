@@ -205,7 +205,7 @@ class ReshapeNeeded(AgentError):
     """Inventory that may be allocated has to move, and whoever shapes the tree was not given the
     allocations. At the start the core reads them and shapes the tree again; in any other audit the
     node reports this error.
-    Remedy: restart the agent, because allocations move to another layout at a start only.
+    Remedy: restart or reload the agent, because allocations move to another layout only then.
     """
 
     code = "reshape.needed"

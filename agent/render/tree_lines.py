@@ -102,8 +102,10 @@ def used_legend(rows: Sequence[Sequence[str]], *, observes: bool = False) -> str
     if not rows:
         return ""
     recorded, counted = ([row[column] for row in rows] for column in range(USED))
-    parts = []
-    if set(recorded) == {NONE_ON_RECORD}:
+    # An observer keeps no records, and counts each guest as if it had one.
+    known = {*recorded} != {NONE_ON_RECORD}
+    parts = ["on record: what the guests that are shown here have"] if observes and known else []
+    if not known:
         parts.append(NO_FIGURES)
     elif NONE_ON_RECORD in recorded:
         parts.append(f"{NONE_ON_RECORD}: {NO_FIGURE}")

@@ -64,7 +64,7 @@ def test_every_schema_is_used():
         ("VmState", instance.VmState),
         ("MigrationType", node_records.MigrationType),
         ("MigrationStatus", node_records.MigrationStatus),
-        ("NodeState", report.NodeState),
+        ("NodeState", report.AuditState),
     ],
 )
 def test_enumerations_are_those_of_the_records(name, literal):

@@ -198,6 +198,13 @@ def test_a_textfile_for_prometheus(watched: Watched) -> None:
     assert 'compute_node_agent_once_node_state{node="node-a",state="in-sync"} 1.0' in result.stdout
 
 
+def test_the_figures_on_record_are_said_to_be_of_the_guests_here(watched: Watched) -> None:
+    watched.as_nova_has_it()
+    watched.has(a_guest(GOOD, "good"))
+    text = watched.agent.run("--once", "--observe").stdout
+    assert "on record: what the guests that are shown here have" in text
+
+
 def test_every_command_that_writes_is_refused_where_the_agent_only_observes(
     watched: Watched,
 ) -> None:
